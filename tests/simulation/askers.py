@@ -1,4 +1,4 @@
-"""One request after the other to a simulated node."""
+"""Sends single requests to a simulated node, and counts the work on each."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ NUMBERED = frozenset({"partition", "partition_index", "partition_indexes", "part
 
 
 class Ended:
-    """Stands where a connection would take the answer, or be closed."""
+    """A connection that only notes that a response was sent or that it was closed."""
 
     def __init__(self) -> None:
         self.closed = False
@@ -75,7 +75,7 @@ class Asker:
         self.runs = 0
 
     def value(self, elements: Elements, name: str, kind: str, number: int | None) -> Any:
-        """What a field of the request has."""
+        """The value of a field of the request."""
         if name in FIXED:
             return FIXED[name]
         if name == "broker_epoch":
@@ -100,7 +100,7 @@ class Asker:
         return (at or 0) % 128 if kind == "int8" else (at or 0) if name in NUMBERED or number is not None else 0
 
     async def ask(self, key: ApiKey, version: int, path: Path, elements: Elements, count: int) -> tuple[int, int]:
-        """Lines and comparisons of one request. An error or a closed connection is an answer, too."""
+        """The lines and comparisons of one request. An error response or a closed connection ends it too."""
         with self.work.counting():
             await self.send(key, version, path, elements, count)
             counted = self.work.lines, self.work.comparisons
@@ -108,11 +108,11 @@ class Asker:
         return counted
 
     async def send(self, key: ApiKey, version: int, path: Path, elements: Elements, count: int) -> None:
-        """One request; returns when it is answered."""
+        """Send one request; return when it is answered."""
         self.runs += 1
 
         def leaf(name: str, kind: str, number: int | None) -> Any:
-            # Inside of the long array only its own elements are numbered; a topic with one partition has number 0.
+            # Only the elements of the long array have numbers; a topic with one partition has number 0.
             if number is not None and name in NUMBERED and not self._is_long(path, name):
                 return 0
             return self.value(elements, name, kind, number)
@@ -135,7 +135,7 @@ class Asker:
 
 
 async def prepare(cluster: SimulatedCluster) -> None:
-    """The topics that are asked for."""
+    """Create the topics that the requests name."""
     topics = [{"name": f"t{at}", "num_partitions": 1} for at in range(SIZES[-1])]
     topics.append({"name": BIG, "num_partitions": SIZES[-1]})
     async with cluster.client() as client:

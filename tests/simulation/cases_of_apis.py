@@ -1,4 +1,4 @@
-"""The table of ``served_apis``: one case for each API. What nodes serve has a case, or the test fails."""
+"""The cases of ``served_apis``: one for each API. A test fails if a served API has no case."""
 
 from __future__ import annotations
 
@@ -343,7 +343,7 @@ async def fetch_snapshot(t: Asker, v: int) -> None:
 async def broker_registration(t: Asker, v: int) -> None:
     if v >= 2:
         await registered(t, 50 + v, v)
-    else:  # it has no log directories, which this metadata version demands
+    else:  # the request names no log directories, which this metadata version requires
         no_dirs = {"broker_id": 50 + v, "cluster_id": t.cluster_id, "incarnation_id": UUID(int=8), "listeners": []}
         await t.refused(ApiKey.BROKER_REGISTRATION, v, ErrorCode.INVALID_REGISTRATION, **no_dirs)
     asked = {"broker_id": 60, "cluster_id": MISSING, "incarnation_id": UUID(int=7), "listeners": [], "features": []}

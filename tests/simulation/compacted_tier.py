@@ -22,7 +22,7 @@ METADATA: dict[str, Any] = {
 
 
 async def write(client: Cluster, rounds: int, keys: int, *, first: int = 0, pause: float = 0.0) -> dict[bytes, bytes]:
-    """Values of about 100 bytes for each key, the last of which are returned."""
+    """Write values of about 100 bytes for each key; return the last value of each key."""
     producer = Producer(client, request_timeout=2.0, delivery_timeout=120.0)
     last: dict[bytes, bytes] = {}
     for number in range(first, first + rounds):
@@ -35,7 +35,7 @@ async def write(client: Cluster, rounds: int, keys: int, *, first: int = 0, paus
 
 
 async def read(client: Cluster, start: int = 0, *, pause: float = 0.0) -> list[tuple[int, bytes | None, bytes | None]]:
-    """All records up to the present end."""
+    """All records up to the current end of the log."""
     client.forget_topic("t")
     end = (await find_offset(client, "t", 0, LATEST)).offset
     consumer = Consumer(client)
@@ -54,7 +54,7 @@ def leader(cluster: SimulatedCluster) -> int:
 
 
 def is_clean(cluster: SimulatedCluster, broker: int, least: int) -> bool:
-    """Whether offsets up to ``least`` are, and what was replaced is gone."""
+    """Whether offsets up to ``least`` are cleaned, and the replaced segments are deleted."""
     cache, log = known_segments(cluster, broker), log_of(cluster, broker)
     if cache.cleaned_to is None or cache.cleaned_to.offset < least:
         return False

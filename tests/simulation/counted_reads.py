@@ -1,4 +1,4 @@
-"""Reads from a tier, counted and timed."""
+"""Helpers of tests that count and time reads from the tier."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 TOPIC = "kafka_server_brokertopicmetrics"
 EXPIRED = "kafka_server_delayedremotefetchmetrics_expirespersec_total"
 HANGS = (3600.0, 3600.0)
-"""Seconds that work on the tier takes."""
+"""The range of seconds that an operation on the tier takes while it hangs."""
 
 
 def counted(cluster: SimulatedCluster, name: str, broker: int = 1) -> float:
@@ -22,20 +22,20 @@ def counted(cluster: SimulatedCluster, name: str, broker: int = 1) -> float:
 
 
 async def timed(cluster: SimulatedCluster, work: Awaitable[T]) -> tuple[T, float]:
-    """What comes of it, and the seconds that it took."""
+    """The result of the work, and the virtual seconds that it took."""
     clock = cluster.brokers[1].runtime.clock
     begin = clock.monotonic()
     return await work, clock.monotonic() - begin
 
 
 async def filled(cluster: SimulatedCluster, client: Cluster) -> None:
-    """22 records, of which 20 are in the tier alone."""
+    """Write 22 records, and wait until 20 of them are only in the tier."""
     await write(client, 22)
     await until(lambda: bases(cluster) == [20])
 
 
 async def filled_twice(cluster: SimulatedCluster, client: Cluster) -> None:
-    """The topic ``t``, and another one like it, of which 20 records are in the tier alone, and ``local``, of three."""
+    """Fill the topics ``t`` and ``u``, each with 20 records that are only in the tier, and ``local`` with 3 records."""
     await create(client, "u", configs=TIERED)
     await create(client, "local")
     await filled(cluster, client)

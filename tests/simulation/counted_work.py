@@ -1,7 +1,7 @@
-"""Work that is counted instead of timed: lines of Python that run, and comparisons of a request's own values.
+"""Counts work instead of timing it: executed lines of Python, and comparisons of the values of a request.
 
-Lines alone would miss what C does with a list (``x in names``, ``names.count(x)``); so each string and number of a
-decoded request is one that counts when it is compared or hashed.
+Lines alone would miss loops in C (``x in names``, ``names.count(x)``). So each string and number of a decoded request
+is an object that counts when it is compared or hashed.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any
 import milena.lab
 
 _NOT_OURS = (f"{milena.lab.__path__[0]}{os.sep}", f"{Path(__file__).parents[1]}{os.sep}")
-"""The simulated world's own work is not the nodes'."""
+"""Modules of the simulation, whose lines are not counted."""
 
 
 class Work:
-    """What was counted, while ``counting``."""
+    """The lines and comparisons that were counted within ``counting``."""
 
     def __init__(self) -> None:
         self.lines = 0
@@ -78,7 +78,7 @@ class Work:
         return self._line
 
     def watched(self, value: Any) -> Any:
-        """The same value, whose strings and numbers count."""
+        """The same value, with strings and numbers that count their comparisons."""
         if type(value) is str:
             return self._text(value)
         if type(value) is int:

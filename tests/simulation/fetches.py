@@ -1,4 +1,4 @@
-"""Single requests of consumers, as they go over the wire: what comes of one attempt at one broker."""
+"""Single Fetch requests of a consumer: one attempt at one broker, without retries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VERSION = 12
 
 
 class Fetched(NamedTuple):
-    """One partition's answer. ``values`` are the numbers that ``steps.write`` wrote, of whole batches."""
+    """One partition of a Fetch response. ``values`` are the numbers that ``steps.write`` wrote, of whole batches."""
 
     error: ErrorCode
     values: list[int]
@@ -45,7 +45,7 @@ async def fetch(
     epoch: int = -1,
     **options: Any,
 ) -> FetchAnswer:
-    """One Fetch. ``epoch``: the leader epoch that the consumer knows; ``session``: id and epoch."""
+    """Send one Fetch. ``epoch``: the leader epoch that the consumer knows; ``session``: its id and epoch."""
     topics = [
         (topic, None, [FetchPartition(index, offset, partition_bytes, current_leader_epoch=epoch)])
         for (topic, index), offset in offsets.items()

@@ -1,4 +1,4 @@
-"""A network on which peers answer rubbish: everything that comes back to one node's requests passes a misdeed."""
+"""A network on which peers send malformed responses: responses to the requests of one node are altered."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INTEGERS: Final = (-(2**63), -(2**31), -2, -1, 0, 1, 5, 12_345, 2**15 - 1, 2**16
 TEXTS: Final = ("", "\0", "a..b", "h" * 64, "x" * 30_000, "\n")
 
 Misdeed = Callable[[Randomness, int, int, bytes], bytes | None]
-"""From (key, version, frame) to the frame that is heard instead; None ends the connection."""
+"""From (API key, version, frame) to the frame that the node gets instead; None closes the connection."""
 
 
 def wrong_correlation(_random: Randomness, _key: int, _version: int, frame: bytes) -> bytes:
@@ -31,7 +31,7 @@ def trailing(random: Randomness, _key: int, _version: int, frame: bytes) -> byte
 
 
 def ones(_random: Randomness, _key: int, _version: int, frame: bytes) -> bytes:
-    """Every length is as large as it can be, or null."""
+    """Every length has its largest value, or is null."""
     return frame[:4] + b"\xff" * (len(frame) - 4)
 
 
@@ -51,7 +51,7 @@ def closed(_random: Randomness, _key: int, _version: int, _frame: bytes) -> None
 
 
 def twisted(random: Randomness, key: int, version: int, frame: bytes) -> bytes:
-    """Well formed, with values that no honest peer sends: unknown codes, negative numbers, missing or doubled items."""
+    """A well-formed response with invalid values: unknown codes, negative numbers, missing or duplicate items."""
     _, body = parse_response_header(key, version, memoryview(frame))
     head, answer = frame[: len(frame) - len(body)], messages.decode_response(key, version, bytes(body))
     for _ in range(20):
@@ -102,13 +102,13 @@ class HostileNetwork:
 
     def __init__(self, network: Network, random: Randomness) -> None:
         self.misdeeds: Sequence[Misdeed] = ()
-        """None: peers are honest."""
+        """None: responses are not altered."""
         self.one_in = 3
-        """So many answers of which one is hit."""
+        """One of so many responses is altered."""
         self.keys: frozenset[int] | None = None
-        """The APIs whose answers are hit; None: all."""
+        """The APIs whose responses are altered; None: all."""
         self.done: dict[int, int] = {}
-        """How many answers were hit, by API key."""
+        """The number of altered responses by API key."""
         self._network = network
         self._random = random
 
@@ -132,7 +132,7 @@ class HostileNetwork:
 
 
 class _Between:
-    """Handler of a connection and connection of its handler."""
+    """Is the handler for the real connection, and the connection for the real handler."""
 
     def __init__(self, network: HostileNetwork, handler: ConnectionHandler) -> None:
         self._network = network

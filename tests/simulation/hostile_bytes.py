@@ -1,6 +1,7 @@
-"""What the decoders make of the same damaged bytes, one line each: ``python -m tests.simulation.hostile_bytes SEED``.
+"""Prints a line for each decoding of damaged bytes: ``python -m tests.simulation.hostile_bytes SEED``.
 
-Run in both forms, it says the same (``test_both_forms.py``): results, and errors by type and sentence.
+The pure and the compiled form must print the same lines (``test_both_forms.py``): results, or types and messages of
+errors.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ TARGET: Final = Target("cluster", ("topic",), (UUID(int=7),), ("group",))
 
 
 def outcome(work: Callable[..., object], *arguments: object) -> str:
-    """What comes of it, as text."""
+    """The result or the error of the work as text."""
     try:
         found = work(*arguments)
     except Exception as error:
@@ -56,7 +57,7 @@ def outcome(work: Callable[..., object], *arguments: object) -> str:
 
 
 class Bytes:
-    """A source of a log's bytes."""
+    """Bytes in memory as the source of a log."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -66,7 +67,7 @@ class Bytes:
 
 
 def batches(rnd: random.Random) -> Iterator[bytes]:
-    """Sound ones, and those with damaged records below a right checksum and compression."""
+    """Valid batches, and batches with damaged records whose checksum and compression are valid."""
     for codec in Codec:
         records = [
             Record(
@@ -168,14 +169,14 @@ def requests(rnd: random.Random) -> Iterator[str]:
 
 
 def plain(value: object) -> object:
-    """With the content of memory and of objects, whose text else has an address."""
+    """The value with the contents of memoryviews and objects in place of texts that contain addresses."""
     if isinstance(value, memoryview):
         return bytes(value)
     if isinstance(value, tuple | list):
         return [plain(one) for one in value]
     if type(value).__repr__ is object.__repr__ or isinstance(value, RequestHeader):
         kind: Any = type(value)
-        names = kind.__slots__ if hasattr(kind, "__slots__") else kind.__mypyc_attrs__  # the compiled form's
+        names = kind.__slots__ if hasattr(kind, "__slots__") else kind.__mypyc_attrs__  # objects of the compiled form
         return [plain(getattr(value, name)) for name in sorted(names)]
     return value
 

@@ -23,7 +23,7 @@ def state_of(cluster: SimulatedCluster, broker: int = B) -> str:
 
 
 async def records(cluster: SimulatedCluster, broker: int) -> dict[int, int]:
-    """Offset and value of the local records."""
+    """Offset to value of the records in the local log."""
     found = await call(cluster, broker, "read_log", topic="t", partition=0)
     return {offset: int(value) for offset, value, _ in found}
 

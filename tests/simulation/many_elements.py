@@ -1,4 +1,4 @@
-"""Requests of every API with many elements in any one of their arrays, made from the schemas alone."""
+"""Builds requests of every API with many elements in one of their arrays, from the schemas alone."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, Final, Union, get_args, get_origin
 from milena.protocol.requests import messages
 
 Path = tuple[str, ...]
-"""The names of arrays, from the request's own to one inside of it."""
+"""The names of nested arrays, from the outermost one to the one with many elements."""
 
 
 class Elements(Enum):
-    """What the elements of the long array name."""
+    """Which things the elements of the long array name."""
 
     KNOWN = "known"
     FRESH = "fresh"
@@ -23,26 +23,26 @@ class Elements(Enum):
 
 
 Leaf = Callable[[str, str, int | None], Any]
-"""A value, by the field's name, its type, and the element's number in the long array (None outside of it)."""
+"""Returns a value for a field: its name, its type, and the number of the element (None outside of the long array)."""
 
 LEFT_EMPTY: Final = frozenset({"assignments", "configs", "configuration_keys", "forgotten_topics_data"})
-"""Arrays without elements unless they are meant: with some, the rest of the request means something else."""
+"""Arrays that stay empty unless they are the long one: with elements they change what the request asks for."""
 
 
 def array_paths(key: int, version: int) -> list[Path]:
-    """All arrays of a request."""
+    """The paths of all arrays of a request."""
     return list(_paths(type(messages.build_request(key, version))))
 
 
 def body(key: int, version: int, path: Path, count: int, leaf: Leaf, numbers: Callable[[int], int]) -> bytes:
-    """The bytes of a request with ``count`` elements in the array at ``path``."""
+    """The encoded request with ``count`` elements in the array at ``path``."""
     return messages.encode_request(key, version, **fields(key, version, path, count, leaf, numbers))
 
 
 def fields(
     key: int, version: int, path: Path, count: int, leaf: Leaf, numbers: Callable[[int], int], *, below: bool = False
 ) -> Mapping[str, Any]:
-    """The fields of such a request; ``below``: arrays that are not on the path have one element."""
+    """The fields of such a request. ``below``: arrays that are not on the path have one element."""
     cls = type(messages.build_request(key, version))
     return _fill(cls, path, count, leaf, numbers, None, below=below)
 

@@ -1,4 +1,4 @@
-"""Metadata managers beside brokers, and what they publish."""
+"""Managers of remote log metadata beside brokers, and the metadata that they publish."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ P0 = PARTITIONS[0]
 
 
 class Tier:
-    """Managers on machines of their own, as brokers would have them."""
+    """Metadata managers on machines of their own, as brokers have them."""
 
     def __init__(self, cluster: SimulatedCluster, client: Cluster) -> None:
         self.cluster = cluster
         self.client = client
 
     def manager(self, number: int = 1, settings: MetadataTopicSettings = SETTINGS) -> TopicMetadataManager:
-        """One that has begun, with all brokers for its addresses."""
+        """A started manager, whose bootstrap addresses are all brokers."""
         runtime = self.cluster.world.machine(f"tier-{number}").start()
         for partition in PARTITIONS:
             runtime.disk.make_folders(folder(partition))
@@ -58,11 +58,11 @@ class Tier:
         await self.cluster.kill(f"tier-{number}")
 
     def files(self, number: int = 1) -> list[str]:
-        """The snapshots on a machine."""
+        """The snapshot files on a machine."""
         return sorted(path for path in self.cluster.world.machine(f"tier-{number}").storage.files if FILE_NAME in path)
 
     async def publish(self, *values: bytes, partition: TopicIdPartition = P0) -> None:
-        """Records that no manager of ours wrote."""
+        """Write records that none of the managers wrote."""
         producer = Producer(self.client, request_timeout=2.0)
         number = metadata_partition(partition, SETTINGS.partitions)
         for value in values:

@@ -1,4 +1,4 @@
-"""Logs that move between directories."""
+"""Helpers of tests that move logs between log directories."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def other_than(directory: str) -> str:
 
 
 def fill(partition: Partition) -> None:
-    """Several segments: more than one piece to copy."""
+    """Write several segments, so that a move copies more than one piece."""
     for _ in range(FILLED):
         data = build_batch([Record(0, 0, None, b"-1" + b" " * 65_536)], base_timestamp=1)
         partition.append(memoryview(bytearray(data)), 1)

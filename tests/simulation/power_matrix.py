@@ -1,8 +1,8 @@
-"""A matrix of power losses: a workload that makes nodes write, rename and delete every kind of file, cut off right
-before each of these calls in turn, on one, two or all machines; then all are started, and what is left is judged.
+"""A matrix of power losses. A workload makes nodes write, rename and delete every kind of file. Each run cuts the power
+of one, two or all machines right before one of these calls, starts all nodes again, and checks what is left.
 
-Two runs of one seed are the same up to the call before which the power goes, so that a run without a loss tells the
-calls of all others. "Right after" a call is "before the next one": in between nothing changes on a disk.
+Two runs of one seed are the same up to the call before which the power goes, so that a run without a loss lists
+the calls of all other runs. "Right after" a call is "before the next one": in between no disk changes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.simulation.steps import DIRS, OF_BROKERS, batches_in, partition_image
 from tests.simulation.tiered_topics import TIERED, WITH_TIER
 
 CHANGING: Final = frozenset({"open", "append", "write", "truncate", "sync", "rename", "remove"})
-"""The operations of a disk that change it, or what is safe on it."""
+"""The operations that change the files of a disk, or which of their bytes are synced."""
 BROKERS: Final = (1, 2, 3)
 SETTINGS: Final[dict[str, object]] = {
     **WITH_TIER,
@@ -44,7 +44,7 @@ SETTINGS: Final[dict[str, object]] = {
 SMALL: Final = {"internal.segment.bytes": "700", "min.insync.replicas": "2", "file.delete.delay.ms": "500"}
 """Four records fit into a segment."""
 SYNCED: Final = {**SMALL, "flush.messages": "1"}
-"""Every append is synced before it is answered or fetched again."""
+"""Every append is synced before it is acknowledged or fetched."""
 FIRM, PLAIN, TIER, SHORT, CUT, AGAIN = "firm", "plain", "tiered", "short", "cut", "again"
 TOPICS: Final[dict[str, dict[str, str]]] = {
     FIRM: SYNCED,
@@ -56,13 +56,13 @@ TOPICS: Final[dict[str, dict[str, str]]] = {
 }
 RECOVERY_SECONDS: Final = 120.0
 LAST_ANSWERS: Final = 0.2
-"""Seconds in which clients still get what was on its way."""
+"""Seconds in which responses in flight still reach clients."""
 DELETED_BEFORE: Final = 6
-"""Of ``CUT``, by DeleteRecords."""
+"""The log start offset of ``CUT`` after DeleteRecords."""
 
 
 class Losers(Enum):
-    """Who loses power."""
+    """Which machines lose power."""
 
     ONE = "the machine whose call it is"
     TWO = "that and the next broker"
@@ -107,7 +107,7 @@ _KINDS: Final = (
 
 
 def kind_of(path: str) -> str:
-    """What a file is, as ``docs/reliability.md`` calls it."""
+    """The kind of a file, named as in ``docs/reliability.md``."""
     if path.startswith("/tier"):
         return "milena-tier.properties" if "milena-tier" in path else "object of the tier"
     for pattern, kind in _KINDS:
@@ -118,7 +118,7 @@ def kind_of(path: str) -> str:
 
 @dataclass
 class Matrix:
-    """One run: what it has acknowledged, and whether the power has gone."""
+    """One run: the acknowledged records, and whether the power is lost."""
 
     world: World
     at: int | None
@@ -128,15 +128,15 @@ class Matrix:
     """Topic, offset, value."""
     sent: dict[str, int] = field(default_factory=dict)
     topics: dict[str, None] = field(default_factory=dict)
-    """Those whose creation was acknowledged."""
+    """The topics whose creation was acknowledged."""
     safe: dict[str, int] = field(default_factory=dict)
-    """Of each topic the offset before which all is kept, whoever loses power."""
+    """Topic to the offset below which no record may be lost, whichever machines lose power."""
     over: bool = False
-    """The power has gone, or the workload has come to its end: no call counts any more."""
+    """The power is lost, or the workload has ended: further calls are not counted."""
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     cluster: SimulatedCluster | None = None
     lost: list[str] = field(default_factory=list)
-    """The machines whose power has gone."""
+    """The machines that lost power."""
     restarting: set[int] = field(default_factory=set)
     first_of_again: int = 0
 
@@ -174,7 +174,7 @@ class Matrix:
             self.world.tier.lose_power()
 
     def _note_safe(self) -> None:
-        """What every replica in sync has on its disk."""
+        """Note the offsets up to which every replica in the ISR has synced its log."""
         cluster = self.cluster
         if cluster is None or cluster.controller is None or not cluster.controller.ready:
             return
@@ -199,7 +199,7 @@ class Matrix:
             await self.work(cluster, client)
 
     async def work(self, cluster: SimulatedCluster, client: Cluster) -> None:
-        """Everything that makes a broker write, rename or delete a file."""
+        """Make brokers write, rename and delete every kind of file."""
         await self._create(client, *TOPICS)
         await self._write(client, 10, *TOPICS)
         await admin.delete_records(client, {(CUT, 0): DELETED_BEFORE})
@@ -216,7 +216,7 @@ class Matrix:
         await self._write(client, 1, *TOPICS)
 
     async def _create(self, client: Cluster, *names: str) -> None:
-        """Broker 1 leads."""
+        """Create a topic that broker 1 leads."""
         new = [admin.NewTopic(name, assignments={0: list(BROKERS)}, configs=TOPICS[name]) for name in names]
         assert not any((await admin.create_topics(client, new)).values())
         self.topics.update(dict.fromkeys(names))
@@ -225,14 +225,14 @@ class Matrix:
         await asyncio.gather(*(self._write_one(client, count, name) for name in names))
 
     async def _write_one(self, client: Cluster, count: int, topic: str) -> None:
-        """Records of 100 bytes, each in a batch of its own."""
+        """Write records of 100 bytes, each in a batch of its own."""
         producer = Producer(client, request_timeout=2.0, delivery_timeout=60.0)
         known = self.acknowledged.setdefault(topic, {})
         for _ in range(count):
             number = self.sent[topic] = self.sent.get(topic, 0) + 1
             value = f"{topic}:{number}"
-            told = await producer.send(topic, value.ljust(100).encode(), partition=0)
-            known[told.offset] = value
+            acknowledgement = await producer.send(topic, value.ljust(100).encode(), partition=0)
+            known[acknowledgement.offset] = value
         await producer.close()
 
     async def _make_again(self, client: Cluster) -> None:
@@ -244,7 +244,7 @@ class Matrix:
         await self._write(client, 6, AGAIN)
 
     async def _move(self, cluster: SimulatedCluster, client: Cluster) -> None:
-        """Broker 1 takes two logs to its other directory."""
+        """Move two logs of broker 1 to its other directory."""
         targets = {}
         for topic in (FIRM, TIER):
             targets[topic, 0] = DIRS[1 - DIRS.index(folder_of(cluster, 1, topic))]
@@ -252,7 +252,7 @@ class Matrix:
         await until(lambda: all(folder_of(cluster, 1, topic) == to for (topic, _), to in targets.items()))
 
     async def _truncate(self, cluster: SimulatedCluster, client: Cluster) -> None:
-        """A leader that is cut off has records that nobody else has, and follows again."""
+        """Let a leader that is cut off append records that no other replica has, and follow again."""
         fabric = self.world.fabric
         for peer in (CONTROLLER, host_of(2), host_of(3)):
             fabric.cut(host_of(1), peer)
@@ -272,11 +272,11 @@ class Matrix:
             self.world.fabric.heal(host_of(1), peer)
 
     async def _restart(self, cluster: SimulatedCluster, broker: int) -> None:
-        """In order: with the marker of a clean end."""
+        """Restart a broker with a controlled shutdown, which leaves the marker of a clean shutdown."""
         self.restarting.add(broker)
         await cluster.stop_broker(broker)
         if self.over:
-            return  # who stops does not say so when its power goes
+            return  # stop_broker raises nothing if the power is lost meanwhile
         await cluster.start_broker(broker)
         self.restarting.discard(broker)
         await until(lambda: all(isr_of(cluster, name) == set(BROKERS) for name in TOPICS), 60)
@@ -284,7 +284,7 @@ class Matrix:
     # Afterwards
 
     async def start_again(self, cluster: SimulatedCluster) -> None:
-        """All that is down, the controller first. Raises NodeEnded."""
+        """Start all nodes that are down, the controller first. Raises NodeEnded."""
         self._heal()
         for broker in self.restarting:
             await cluster.kill(host_of(broker))
@@ -309,7 +309,7 @@ class Matrix:
         cluster.check_alive()
 
     async def _all_in_sync(self, cluster: SimulatedCluster) -> None:
-        """Every partition has a leader and all replicas, and every broker knows it."""
+        """Wait until every partition has a leader and all replicas in its ISR, and every broker knows it."""
         try:
             async with asyncio.timeout(RECOVERY_SECONDS):
                 while missing := self._not_in_sync(cluster):  # noqa: ASYNC110 - any state of any node may be meant
@@ -359,7 +359,7 @@ class Matrix:
 
 
 def records_of(log: UnifiedLog, start: int) -> list[tuple[int, int, bytes]]:
-    """Offset, leader epoch and bytes of the local batches from ``start`` on."""
+    """Offset, leader epoch and bytes of each local batch from ``start`` on."""
     data = b"".join(bytes(segment.file().pread(segment.size, 0)) for segment in log.segments)
     return [
         (batch.base_offset, batch.leader_epoch, bytes(batch.memory))
@@ -369,7 +369,7 @@ def records_of(log: UnifiedLog, start: int) -> list[tuple[int, int, bytes]]:
 
 
 async def read_all(client: Cluster, topic: str) -> tuple[int, dict[int, str]]:
-    """The log's start, and what is read from there to its end, of which nothing may be missing."""
+    """The log start offset, and all values from there to the end; fails if an offset is missing."""
     start = (await find_offset(client, topic, 0, EARLIEST)).offset
     end = (await find_offset(client, topic, 0, LATEST)).offset
     consumer = Consumer(client, reset=None)
@@ -403,8 +403,8 @@ def isr_of(cluster: SimulatedCluster, topic: str) -> set[int]:
 
 
 def run(seed: int, at: int | None, losers: Losers = Losers.ONE, pause: float = 0.0) -> Matrix:
-    """One run; ``at``: the number of the call before which the power goes, None: it stays. ``pause``: seconds until
-    who lost power is started again."""
+    """Play one run. ``at``: the number of the call before which the power is lost; None: it is not lost. ``pause``:
+    seconds until the machines are started again."""
 
     async def scenario(world: World) -> Matrix:
         matrix = Matrix(world, at, losers)

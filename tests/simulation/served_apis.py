@@ -1,4 +1,4 @@
-"""For each API that nodes serve: a request that is answered well, and one that names what is not there."""
+"""For each API that nodes serve: a request that succeeds, and one that names something that does not exist."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Fields: TypeAlias = dict[str, Any]
 
 @dataclass
 class Asker:
-    """Asks one node in given versions, and the other kind of node where a case needs it."""
+    """Sends requests in given versions to one node, and to the other kind of node where a case needs it."""
 
     cluster: SimulatedCluster
     client: Cluster
@@ -70,11 +70,11 @@ class Asker:
         return int(newest.end_offset), int(newest.epoch)
 
     def name(self, of: str, version: int) -> str:
-        """One that no other request uses."""
+        """A name that no other request uses."""
         return f"{of}-{self.role.value}-{version}"
 
     async def ask(self, key: ApiKey, version: int, /, role: Role | None = None, **fields: Any) -> Any:
-        """The answer as plain data. Fails if an error in it says that the handler failed."""
+        """The response as plain data. Fails if it has UNKNOWN_SERVER_ERROR, because then the handler has failed."""
         at = (host_of(1), 9092) if (role or self.role) is Role.BROKER else (CONTROLLER, CONTROLLER_PORT)
         channel = self.client.to(*at)
         await channel.connect()
@@ -89,21 +89,21 @@ class Asker:
         return answer
 
     async def well(self, key: ApiKey, version: int, /, **fields: Any) -> Any:
-        """An answer without errors."""
+        """Ask, and expect a response without errors."""
         answer = await self.ask(key, version, **fields)
         assert set(codes(answer)) <= {ErrorCode.NONE}, f"{key.name} v{version}: {answer}"
         return answer
 
     async def refused(self, key: ApiKey, version: int, error: ErrorCode, /, **fields: Any) -> Any:
-        """An answer with this error somewhere."""
+        """Ask, and expect a response that contains this error."""
         answer = await self.ask(key, version, **fields)
         assert error in codes(answer), f"{key.name} v{version}: {answer}"
         return answer
 
     async def coordinated(self) -> None:
-        """Return when broker 1 coordinates groups."""
+        """Wait until broker 1 coordinates groups."""
         async with asyncio.timeout(30):
-            while any(codes(await self._described())):  # noqa: ASYNC110 - the broker tells nobody
+            while any(codes(await self._described())):  # noqa: ASYNC110 - there is no event for it
                 await asyncio.sleep(0.1)
 
     async def _described(self) -> list[Any]:
@@ -114,7 +114,7 @@ class Asker:
         ]
 
     async def joined(self, group: str) -> str:
-        """The id of the only member of a group, which has its assignment."""
+        """Create a group; return the id of its only member, which has its assignment."""
         member = await self.join(group, 9)
         await self.well(ApiKey.SYNC_GROUP, 5, **syncing(group, member))
         return member
@@ -130,7 +130,7 @@ Case: TypeAlias = Callable[[Asker, int], Awaitable[None]]
 
 
 def codes(answer: Any) -> Iterator[int]:
-    """All error codes in an answer."""
+    """All error codes in a response."""
     if isinstance(answer, Mapping):
         for name, value in answer.items():
             if name == "error_code":
@@ -162,7 +162,7 @@ def batch() -> bytes:
 
 
 def named(t: Asker, name: str, partitions: list[Any], key: str = "partitions") -> list[Fields]:
-    """One topic of a request, by name and by id: each version takes what it has."""
+    """The fields of a topic of a request, with name and id: each version encodes those that it has."""
     return [{"name": name, "topic_id": t.topic_id if name == TOPIC else MISSING_ID, key: partitions}]
 
 
@@ -178,7 +178,7 @@ async def made(t: Asker, name: str) -> Any:
 
 
 async def registered(t: Asker, number: int, version: int = 4) -> int:
-    """Register a broker, which stays fenced; its epoch."""
+    """Register a broker, which stays fenced; return its broker epoch."""
     answer = await t.well(
         ApiKey.BROKER_REGISTRATION,
         version,

@@ -1,4 +1,4 @@
-"""What the scenarios have in common: topics, records, and what nodes and metadata say of partitions."""
+"""Common steps of the scenarios: create topics, write and read records, look up the state of partitions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from milena.protocol.types import NodeId
 DIRS = ("/data-1", "/data-2")
 METADATA_DIR = "/metadata"
 OF_BROKERS: dict[str, object] = {"log_dirs": ",".join(DIRS), "metadata_log_dir": METADATA_DIR}
-"""Two log directories, and the metadata in a third."""
+"""Broker options: two log directories, and the metadata log in a third."""
 QUICK: dict[str, object] = {"broker_session_timeout_ms": 3000, "broker_heartbeat_interval_ms": 500}
 NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
 
@@ -49,7 +49,7 @@ async def create(
     replicas: int = 1,
     configs: Mapping[str, str] = NO_CONFIGS,
 ) -> None:
-    """Make a topic, and wait until the brokers know it."""
+    """Create a topic, and wait until the brokers know it."""
     results = await admin.create_topics(client, [admin.NewTopic(name, partitions, replicas, configs=configs)])
     assert results == {name: None}
     attempt = 0
@@ -59,7 +59,7 @@ async def create(
 
 
 async def write(client: Cluster, count: int, topic: str = "t", partition: int = 0, *, first: int = 0) -> None:
-    """``count`` records of 100 bytes that begin with their numbers, each in a batch of its own."""
+    """Write ``count`` records of 100 bytes that begin with their numbers, each in a batch of its own."""
     producer = Producer(client, request_timeout=2.0, delivery_timeout=60.0)
     for number in range(first, first + count):
         await producer.send(topic, b"%-100d" % number, partition=partition)
@@ -67,7 +67,7 @@ async def write(client: Cluster, count: int, topic: str = "t", partition: int = 
 
 
 async def values(client: Cluster, count: int, topic: str = "t", partition: int = 0) -> list[int]:
-    """The numbers of the first ``count`` records."""
+    """Read the first ``count`` records; return their numbers."""
     consumer = Consumer(client)
     consumer.assign({(topic, partition): 0})
     found: list[int] = []
@@ -79,13 +79,13 @@ async def values(client: Cluster, count: int, topic: str = "t", partition: int =
 
 
 async def produce_once(client: Cluster, broker: int, topic: str = "t", partition: int = 0) -> ErrorCode:
-    """One record of the value -1, one attempt at this very broker."""
+    """Send one record of the value -1 to this broker, without retries."""
     data = build_batch([Record(0, 0, None, b"-1")], base_timestamp=client.runtime.clock.time_ms())
     return ErrorCode((await send_batch(client.to(host_of(broker), 9092), data, topic, partition)).error_code)
 
 
 async def send_batch(channel: Channel, data: bytes, topic: str = "t", partition: int = 0) -> ProducedPartition:
-    """One batch as it is, one attempt; the answer, whatever it says."""
+    """Send one batch unchanged, without retries; return the response, which may have an error."""
     request = ProduceRequest(None, -1, 5000, [(topic, None, [(partition, memoryview(data))])])
     response = await channel.request_raw(
         ApiKey.PRODUCE, 12, [encode_produce_request(12, request)], lambda body: decode_produce_response(12, body)
@@ -94,7 +94,7 @@ async def send_batch(channel: Channel, data: bytes, topic: str = "t", partition:
 
 
 def partition_image(cluster: SimulatedCluster, topic: str = "t", partition: int = 0) -> PartitionImage:
-    """As the controller has it."""
+    """The partition in the image of the controller."""
     assert cluster.controller is not None
     return cluster.controller.state.image.topics[topic].partitions[partition]
 
@@ -105,7 +105,7 @@ def broker_image(cluster: SimulatedCluster, broker: int) -> BrokerImage:
 
 
 def directory_of(cluster: SimulatedCluster, broker: int, topic: str = "t", partition: int = 0) -> str:
-    """The log directory that a partition lies in."""
+    """The log directory of a partition."""
     log = cluster.brokers[broker].logs.get(topic, partition)
     assert log is not None
     return log.folder.rpartition("/")[0]
@@ -116,12 +116,12 @@ def storage_of(cluster: SimulatedCluster, broker: int) -> Storage:
 
 
 def batches_in(data: bytes) -> list[BatchView]:
-    """The whole batches of a log file."""
+    """The complete batches of a log file."""
     return list(iter_batches(memoryview(bytearray(data))))
 
 
 async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    """Wait in virtual time."""
+    """Wait in virtual time until ``condition`` is true."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - any state of any node may be meant
             await asyncio.sleep(0.01)

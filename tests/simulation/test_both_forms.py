@@ -1,4 +1,4 @@
-"""The compiled form does what the pure one does: the same seed has the same network traffic and the same trace."""
+"""The compiled and the pure form behave alike: the same seed gives the same network traffic and the same trace."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ SEEDS = int(os.environ.get("MILENA_SEEDS_OF_BOTH_FORMS", "4"))
 
 
 def lines(pure: str, *arguments: str) -> list[str]:
-    """What a program of ours prints in this form."""
+    """The lines that a module prints in this form."""
     command = [sys.executable, "-m", *arguments]
     environment = {**os.environ, milena.form.VARIABLE: pure}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
     return done.stdout.splitlines() or [done.stderr]
 
 
-def told(seed: int, pure: str) -> str:
-    """What a run of this seed says of itself in the end."""
+def last_line(seed: int, pure: str) -> str:
+    """The last line of a run of this seed, which has the digest."""
     return lines(pure, "milena", "sim", "--seed", str(seed), "--tier", "on" if seed % 2 else "off")[-1]
 
 
@@ -41,7 +41,7 @@ built = pytest.mark.skipif(
 def test_seeds_have_the_same_digests_in_both_forms() -> None:
     runs = [(6000 + number, pure) for number in range(SEEDS) for pure in "10"]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        results = dict(zip(runs, pool.map(lambda run: told(*run), runs), strict=True))
+        results = dict(zip(runs, pool.map(lambda run: last_line(*run), runs), strict=True))
     for seed, _ in runs[::2]:
         assert results[seed, "1"] == results[seed, "0"]
     assert all("passed, no violations, digest" in result for result in results.values())

@@ -1,4 +1,4 @@
-"""A replica whose invariant does not hold: it alone goes offline, and says why with all its numbers."""
+"""A replica with a broken invariant: only this replica goes offline, and the log has the reason with its numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from tests.simulation.steps import QUICK, create, write
 STRANGER = NodeId(9)
 
 
-def test_it_goes_offline_and_the_broker_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replica_with_a_broken_invariant_goes_offline_and_its_broker_keeps_running(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def scenario(world: World) -> None:
         cluster = await start_cluster(world, 1, QUICK)
         broker = cluster.brokers[1]
@@ -24,7 +26,7 @@ def test_it_goes_offline_and_the_broker_goes_on(monkeypatch: pytest.MonkeyPatch)
             partition = broker.partitions.get("t", 0)
             partition.registration.maximal_isr = (NodeId(1), STRANGER)
             monkeypatch.setattr(broker.runtime.contained, "_unforeseen", None)  # as on a real broker
-            with capture_logs() as lines, pytest.raises(KafkaError, match="LEADER_NOT_AVAILABLE"):  # it gave it up
+            with capture_logs() as lines, pytest.raises(KafkaError, match="LEADER_NOT_AVAILABLE"):  # given up
                 await write(client, 1, topic="t")
             await write(client, 1, topic="u")
         (line,) = [line for line in lines if line["event"].startswith("partition is offline")]

@@ -1,4 +1,4 @@
-"""A broker's life in a simulated cluster: how it joins, what the metadata makes it do, what it loses with a disk."""
+"""The life cycle of a broker in a simulated cluster: registration, shutdown, topics, configuration, failed disks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def on_a_cluster(
 
 
 async def until(condition: Callable[[], object], seconds: float = 60) -> None:
-    """Waits for what no event tells of, at most so many virtual seconds."""
+    """Wait until ``condition`` is true, at most so many virtual seconds."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -54,7 +54,7 @@ async def create(client: Cluster, name: str, partitions: int = 1, replicas: int 
 
 
 async def hosted(broker: Broker, topic: str, *indexes: int) -> None:
-    """Until the broker hosts these partitions."""
+    """Wait until the broker hosts these partitions."""
     await until(lambda: all(broker.partitions.find(topic, index) is not None for index in indexes))
 
 
@@ -73,7 +73,7 @@ async def produce_once(client: Cluster, topic: str, index: int) -> int:
 
 
 def leaders(broker: Broker, topic: str) -> list[tuple[int, int, tuple[int, ...]]]:
-    """(leader, leader epoch, ISR) of each partition, as the broker knows it."""
+    """(leader, leader epoch, ISR) of each partition in the image of the broker."""
     partitions = broker.image.topics[topic].partitions
     return [(one.leader, one.leader_epoch, one.isr) for _, one in sorted(partitions.items())]
 
@@ -101,7 +101,7 @@ class TestJoining:
 
         on_a_cluster(scenario)
 
-    def test_a_broker_waits_for_a_controller_that_comes_later(self) -> None:
+    def test_a_broker_waits_for_a_controller_that_starts_later(self) -> None:
         async def run(world: World) -> None:
             cluster = SimulatedCluster(world, overrides={"offsets_topic_replication_factor": 1})
             starting = asyncio.ensure_future(cluster.start_broker(1))
@@ -114,7 +114,7 @@ class TestJoining:
         simulate(run, seed=1)
 
     @pytest.mark.parametrize(("fencing", "seconds"), [("true", (0, 1)), ("false", (5, 12))])
-    def test_a_second_incarnation_waits_until_the_first_is_known_to_have_gone(
+    def test_a_second_incarnation_registers_only_after_the_first_is_fenced(
         self, fencing: str, seconds: tuple[float, float]
     ) -> None:
         async def scenario(cluster: SimulatedCluster, client: Cluster) -> tuple[float, float]:
@@ -160,7 +160,7 @@ class TestLeaving:
 
         on_a_cluster(scenario, brokers=2)
 
-    def test_a_clean_end_tells_the_epoch_to_the_next_start(self) -> None:
+    def test_a_clean_shutdown_hands_the_broker_epoch_to_the_next_start(self) -> None:
         async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
             epoch = cluster.brokers[1].lifecycle.epoch
             await cluster.stop_broker(1)
@@ -187,7 +187,7 @@ class TestLeaving:
 
 
 class TestTopics:
-    def test_partitions_appear_grow_and_go(self) -> None:
+    def test_partitions_are_created_added_and_deleted(self) -> None:
         async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
             broker = cluster.brokers[1]
             await create(client, "t", 2)
@@ -205,7 +205,7 @@ class TestTopics:
 
         on_a_cluster(scenario)
 
-    def test_retention_tells_those_who_wait_for_the_partition(self) -> None:
+    def test_retention_completes_operations_that_wait_for_the_partition(self) -> None:
         async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
             await create(client, "t", retention_ms="1000", segment_ms="1000")
             producer = Producer(client)
@@ -221,7 +221,7 @@ class TestTopics:
 
         on_a_cluster(scenario)
 
-    def test_a_topic_created_anew_begins_at_zero(self) -> None:
+    def test_a_topic_that_is_created_again_begins_at_offset_zero(self) -> None:
         async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
             for _ in range(2):
                 await create(client, "t")
@@ -254,7 +254,7 @@ class TestTopics:
 
         on_a_cluster(scenario)
 
-    def test_an_asked_for_topic_is_created_unless_it_is_forbidden(self) -> None:
+    def test_a_requested_topic_is_created_unless_auto_creation_is_disabled(self) -> None:
         async def ask(cluster: SimulatedCluster, client: Cluster) -> int:
             view = await client.metadata(["new"], allow_auto_create=True)
             assert view.topics["new"].error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -283,7 +283,7 @@ class TestConfiguration:
 
         on_a_cluster(scenario)
 
-    def test_dynamic_broker_configs_lie_over_the_static_ones(self) -> None:
+    def test_dynamic_broker_configs_override_the_static_ones(self) -> None:
         async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
             await create(client, "t")
             broker = cluster.brokers[1]
@@ -302,25 +302,25 @@ class TestConfiguration:
 
 
 class TestDirectories:
-    def test_the_controller_learns_in_which_directory_a_replica_lies(self) -> None:
+    def test_the_controller_learns_the_directory_of_a_replica(self) -> None:
         async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
             broker = cluster.brokers[1]
             await create(client, "t", 6)
             await hosted(broker, "t", *range(6))
             logs = broker.logs
 
-            def told() -> bool:
+            def controller_knows_directories() -> bool:
                 return all(
                     image.directory_of(1) == logs.directory_id(broker.partitions.get("t", index).online_log)
                     for index, image in broker.image.topics["t"].partitions.items()
                 )
 
-            await until(told)
+            await until(controller_knows_directories)
             assert [len(directory.logs) for directory in logs.dirs] == [3, 3]
 
         on_a_cluster(scenario, log_dirs="/a,/b")
 
-    def test_a_failed_disk_takes_its_partitions_and_leaves_the_others(self) -> None:
+    def test_a_failed_disk_takes_only_its_own_partitions_offline(self) -> None:
         async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
             broker = cluster.brokers[1]
             await create(client, "t", 4)
@@ -341,7 +341,7 @@ class TestDirectories:
 
         on_a_cluster(scenario, log_dirs="/a,/b")
 
-    def test_a_broker_that_cannot_tell_of_a_failed_disk_ends(self) -> None:
+    def test_a_broker_that_cannot_report_a_failed_disk_ends(self) -> None:
         async def run(world: World) -> None:
             options = {"log_dirs": "/a,/b", "log_dir_failure_timeout_ms": 5000}
             cluster = await start_cluster(world, 1, of_brokers=options)
@@ -355,7 +355,7 @@ class TestDirectories:
 
         simulate(run, seed=1)
 
-    def test_without_any_directory_the_broker_ends(self) -> None:
+    def test_a_broker_without_any_log_directory_ends(self) -> None:
         async def run(world: World) -> None:
             cluster = await start_cluster(world, 1, of_brokers={"log_dirs": "/a,/b"})
             machine = world.machine(host_of(1))
@@ -370,7 +370,7 @@ class TestDirectories:
 
 
 class TestForwarding:
-    def test_an_admin_request_without_a_controller_is_late(self) -> None:
+    def test_an_admin_request_without_a_controller_times_out(self) -> None:
         async def scenario(cluster: SimulatedCluster, client: Cluster) -> Any:
             await cluster.kill("controller")
             results = await admin.create_topics(client, [admin.NewTopic("t", 1, 1)])
@@ -380,7 +380,7 @@ class TestForwarding:
         error = on_a_cluster(scenario, request_timeout_ms=2000)["t"]
         assert error is not None and error.code is ErrorCode.REQUEST_TIMED_OUT
 
-    def test_producer_ids_are_never_given_twice(self) -> None:
+    def test_producer_ids_are_never_allocated_twice(self) -> None:
         async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
             given = []
             for broker in (1, 2, 1, 2):
@@ -407,7 +407,7 @@ class TestForwarding:
         assert on_a_cluster(scenario) == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
-def test_the_start_of_a_log_survives() -> None:
+def test_a_log_start_offset_survives_a_restart() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await create(client, "t")
         producer = Producer(client)

@@ -45,7 +45,7 @@ def on_a_broker(scenario: Callable[[SimulatedCluster, Cluster], Awaitable[None]]
     simulate(run, seed=1)
 
 
-def test_a_directory_with_a_new_id_is_led_from_there() -> None:
+def test_partitions_of_a_directory_with_a_new_id_are_led_again() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         home = directory_of(cluster, 1)
         former = partition_image(cluster).directories
@@ -65,7 +65,7 @@ def test_a_directory_with_a_new_id_is_led_from_there() -> None:
 
 @pytest.mark.parametrize("elr", [False, True], ids=["isr", "elr"])
 def test_an_empty_directory_in_the_place_of_the_last_replicas_is_not_elected(elr: bool) -> None:
-    """With KIP-966 an unclean end leaves no more than the name of the last leader."""
+    """With KIP-966 an unclean shutdown leaves only the id of the last leader in the metadata."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         if elr:
@@ -97,7 +97,7 @@ def test_an_empty_directory_in_the_place_of_the_last_replicas_is_not_elected(elr
 
 
 @pytest.mark.parametrize("machine", [CONTROLLER, host_of(1)])
-def test_logs_without_properties_are_nobodys(machine: str) -> None:
+def test_a_node_refuses_to_start_with_logs_in_a_directory_without_meta_properties(machine: str) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         home = "/data" if machine == CONTROLLER else directory_of(cluster, 1)
         start = cluster.start_controller if machine == CONTROLLER else lambda: cluster.start_broker(1)
@@ -106,7 +106,7 @@ def test_logs_without_properties_are_nobodys(machine: str) -> None:
         lost = files.pop(f"{home}/meta.properties")
         with pytest.raises(NodeEnded, match=rf"log directory {home} has logs .* but there is no meta\.properties"):
             await start()
-        # Written by hand, without an id, it is taken again.
+        # A meta.properties that is written by hand, without a directory id, is accepted.
         meta = decode_meta_properties(bytes(lost.data))
         lost.data[:] = encode_meta_properties(MetaProperties(meta.cluster_id, NodeId(meta.node_id), None))
         files[f"{home}/meta.properties"] = lost
@@ -119,7 +119,7 @@ def test_logs_without_properties_are_nobodys(machine: str) -> None:
 
 
 @pytest.mark.parametrize("wiped", [True, False])
-def test_a_broker_whose_disk_may_not_be_mounted_says_what_it_was_the_last_to_have(wiped: bool) -> None:
+def test_a_broker_with_an_empty_directory_logs_how_many_replicas_it_had(wiped: bool) -> None:
     async def scenario(world: World) -> None:
         cluster = await start_cluster(world, 2, QUICK)
         async with cluster.client() as client:

@@ -1,4 +1,4 @@
-"""The runner of chaos in the simulation: seeds pass, are repeatable, and what is lost is found."""
+"""Chaos runs in the simulation: no records are lost, and a seed gives the same run each time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runner sees what goes wrong: clients that lie, readers that skip, and places that take too much at a time."""
+"""Chaos runs report anomalies: of clients with wrong outcomes, of readers that skip records, of lost data."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from milena.protocol.types import TopicPartition
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 RARELY = 25
-"""One of so many is a lie."""
+"""One of so many outcomes is wrong."""
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def _quiet() -> None:
 
 
 class Liar:
-    """A producer; each ``RARELY``th record of a topic is not what it says."""
+    """A producer that reports a wrong outcome, or sends twice, for each ``RARELY``th record of a topic."""
 
     def __init__(self, producer: ChaosProducer, topic: str, lie: str) -> None:
         self._producer = producer
@@ -65,8 +65,8 @@ class Liar:
         await self._producer.close()
 
 
-class Nobody:
-    """A producer that never learns what became of a record."""
+class Unaware:
+    """A producer for which the outcome of every record is unknown."""
 
     async def send(self, partition: TopicPartition, key: str | None, value: str | None) -> Sent:
         return Sent(RequestOutcome.UNKNOWN)
@@ -92,7 +92,7 @@ class Skipper:
 
 
 class Forgetful:
-    """A member that says that it has committed."""
+    """A member that reports success for commits that it does not send, after the first three."""
 
     def __init__(self, member: ChaosMember) -> None:
         self._member = member
@@ -110,7 +110,7 @@ class Forgetful:
 
 
 class Late:
-    """A consumer that drops the first record of all: in its session there is no jump."""
+    """A consumer that drops only its very first record, so that its session has no gap."""
 
     def __init__(self, consumer: ChaosConsumer) -> None:
         self._consumer = consumer
@@ -125,7 +125,7 @@ class Late:
 
 
 class Deaf:
-    """A consumer that hears no answer when it first asks for an end."""
+    """A consumer that gets no answer to its first request for the end of a partition."""
 
     def __init__(self, consumer: ChaosConsumer) -> None:
         self._consumer = consumer
@@ -139,7 +139,7 @@ class Deaf:
 
 
 class Amnesiac:
-    """A member that drops the first record of each session: no session has a jump."""
+    """A member that drops the first record of each session, so that no session has a gap."""
 
     def __init__(self, member: ChaosMember) -> None:
         self._member = member
@@ -160,7 +160,7 @@ class Amnesiac:
 
 
 class Weary:
-    """A member that reads nothing any more after a while."""
+    """A member that reads no more records after some polls."""
 
     polls = 0
 
@@ -180,7 +180,7 @@ class Weary:
 
 
 class Careless:
-    """A member whose commits are lost behind their acknowledgement."""
+    """A member whose commits are acknowledged and lost."""
 
     def __init__(self, member: ChaosMember) -> None:
         self._member = member
@@ -237,7 +237,7 @@ def found(verdict: Verdict) -> set[Anomaly]:
     return set(counts(verdict.violations))
 
 
-def test_an_honest_client_is_not_blamed(tmp_path: Path) -> None:
+def test_a_correct_client_causes_no_violation(tmp_path: Path) -> None:
     assert not run_with(Twisted, tmp_path).violations
 
 
@@ -252,7 +252,7 @@ def test_an_honest_client_is_not_blamed(tmp_path: Path) -> None:
         ("compacted", "sent and said to be refused", Anomaly.VALUE_FROM_NOWHERE),
     ],
 )
-def test_a_producer_that_lies_is_seen(topic_: str, lie_: str, expected: Anomaly, tmp_path: Path) -> None:
+def test_wrong_outcomes_of_a_producer_are_found(topic_: str, lie_: str, expected: Anomaly, tmp_path: Path) -> None:
     class Lying(Twisted):
         topic = topic_
         lie = lie_
@@ -260,12 +260,12 @@ def test_a_producer_that_lies_is_seen(topic_: str, lie_: str, expected: Anomaly,
     assert expected in found(run_with(Lying, tmp_path))
 
 
-def test_a_library_that_never_works_is_named(tmp_path: Path) -> None:
+def test_the_verdict_names_a_library_that_has_written_nothing(tmp_path: Path) -> None:
     class Unsure(OwnClients):
         name = "unsure"
 
         async def producer(self, *, acks: int, idempotent: bool) -> ChaosProducer:
-            return Nobody()
+            return Unaware()
 
     class Place(SimulatedPlace):
         @property
@@ -276,19 +276,19 @@ def test_a_library_that_never_works_is_named(tmp_path: Path) -> None:
     assert verdict.idle == ["unsure has written nothing"]
 
 
-def test_a_run_without_a_fault_is_told(tmp_path: Path) -> None:
+def test_the_verdict_says_that_a_run_had_no_fault(tmp_path: Path) -> None:
     verdict, _ = run_simulated(Order(1, 0, [Kind.HANG], pace=0.2), tmp_path)
     assert "no fault was injected" in verdict.idle
 
 
-def test_a_reader_that_skips_is_seen(tmp_path: Path) -> None:
+def test_skipped_records_of_a_reader_are_found(tmp_path: Path) -> None:
     class Skipping(Twisted):
         skips = True
 
     assert {Anomaly.POLL_SKIP, Anomaly.INTERNAL_POLL_SKIP} & found(run_with(Skipping, tmp_path))
 
 
-def test_an_end_that_is_told_only_at_the_second_question_fails_no_run(tmp_path: Path) -> None:
+def test_a_run_passes_if_only_the_second_request_for_an_end_is_answered(tmp_path: Path) -> None:
     class Asking(Twisted):
         deaf = True
 
@@ -297,7 +297,7 @@ def test_an_end_that_is_told_only_at_the_second_question_fails_no_run(tmp_path: 
     assert verdict.idle == []
 
 
-def test_a_record_that_a_reader_passes_over_before_its_first_one_is_seen(tmp_path: Path) -> None:
+def test_a_record_that_a_reader_skips_before_its_first_one_is_found(tmp_path: Path) -> None:
     class Beginning(Twisted):
         late = True
 
@@ -307,7 +307,7 @@ def test_a_record_that_a_reader_passes_over_before_its_first_one_is_seen(tmp_pat
     assert any(text.startswith("milena/from the start, ") for text in texts)
 
 
-def test_a_record_that_a_group_passes_over_between_two_assignments_is_seen(tmp_path: Path) -> None:
+def test_a_record_that_a_group_skips_between_two_assignments_is_found(tmp_path: Path) -> None:
     class Sharing(Twisted):
         shares = Amnesiac
 
@@ -316,7 +316,7 @@ def test_a_record_that_a_group_passes_over_between_two_assignments_is_seen(tmp_p
     assert all(violation.text.startswith("readers-milena has not read") for violation in violations)
 
 
-def test_a_group_that_does_not_come_to_the_ends_fails_the_run(tmp_path: Path) -> None:
+def test_a_group_that_does_not_reach_the_ends_of_its_partitions_fails_the_run(tmp_path: Path) -> None:
     class Sharing(Twisted):
         shares = Weary
 
@@ -325,15 +325,15 @@ def test_a_group_that_does_not_come_to_the_ends_fails_the_run(tmp_path: Path) ->
     assert raised.group_contains(NotHealthy, match="readers-milena has read plain-[0-9] up to", depth=None)
 
 
-def test_a_commit_that_was_not_made_is_seen(tmp_path: Path) -> None:
+def test_a_commit_that_was_never_sent_is_found(tmp_path: Path) -> None:
     class Forgetting(Twisted):
         forgets = True
 
     assert {Anomaly.COMMIT_BACK, Anomaly.LOST_COMMIT} & found(run_with(Forgetting, tmp_path))
 
 
-def test_a_commit_that_is_lost_is_seen_where_no_other_one_follows(tmp_path: Path) -> None:
-    """A group that goes on to commit covers the loss up: the last commit alone is asked for."""
+def test_a_lost_commit_is_found_where_no_other_one_follows(tmp_path: Path) -> None:
+    """A later commit of the group would hide the loss, because only the last commit is checked."""
 
     class Losing(Twisted):
         async def member(self, group: str, topics: Sequence[str]) -> ChaosMember:
@@ -344,7 +344,7 @@ def test_a_commit_that_is_lost_is_seen_where_no_other_one_follows(tmp_path: Path
     assert {(one.anomaly, one.where) for one in violations} == {(Anomaly.LOST_COMMIT, "kept-milena-0")}
 
 
-def test_a_commit_of_a_raw_group_that_is_lost_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_commit_of_a_raw_group_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commit = GroupClient.commit
     commits = 0
 
@@ -370,7 +370,7 @@ def test_a_commit_of_a_raw_group_that_is_lost_is_seen(tmp_path: Path, monkeypatc
     assert {Anomaly.COMMIT_BACK, Anomaly.LOST_COMMIT} & {one.anomaly for one in lost}
 
 
-def test_offsets_are_read_at_the_end_from_coordinators_that_took_over(tmp_path: Path) -> None:
+def test_offsets_are_read_at_the_end_from_new_coordinators_too(tmp_path: Path) -> None:
     """Every broker that coordinates a group is killed once; each group is read while it is down."""
     killed: list[int] = []
 
@@ -390,7 +390,7 @@ def test_offsets_are_read_at_the_end_from_coordinators_that_took_over(tmp_path: 
 
 
 class WipesAll(SimulatedPlace):
-    """A place whose disks break together."""
+    """A place where all brokers lose their disks at once."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -409,7 +409,7 @@ class WipesAll(SimulatedPlace):
         await super().start(node)
 
 
-def test_disks_that_break_together_are_seen(tmp_path: Path) -> None:
+def test_lost_writes_are_found_if_all_brokers_lose_their_disks(tmp_path: Path) -> None:
     verdict, _ = run_simulated(Order(1, 3, [Kind.WIPE], pace=0.2), tmp_path, WipesAll)
     lost = counts(verdict.violations)
     assert lost[Anomaly.LOST_WRITE]
@@ -429,7 +429,7 @@ def test_settings_without_promises_lose_records(tmp_path: Path) -> None:
     assert (doomed[Kind.ISOLATE], doomed[Kind.UNCLEAN]) == ({"weak"}, {"loose"})
 
 
-def test_objects_that_the_store_has_lost_leave_holes_and_nothing_else(tmp_path: Path) -> None:
+def test_lost_objects_of_the_tier_cause_holes_and_no_violation(tmp_path: Path) -> None:
     verdict, _ = run_simulated(Order(1, 10, [Kind.LOST_OBJECTS], pace=0.2), tmp_path)
     assert not verdict.violations
     logs = [event for event in events(tmp_path / HISTORY) if isinstance(event, FinalLog)]
@@ -446,8 +446,8 @@ def test_a_hole_that_no_lost_object_explains_fails_the_run(tmp_path: Path) -> No
     assert raised.group_contains(KafkaError, match="cannot be read from offset", depth=None)
 
 
-def test_an_object_that_is_lost_explains_no_hole_behind_it(tmp_path: Path) -> None:
-    """The place tells of the first one of each partition alone."""
+def test_a_lost_object_explains_no_hole_in_later_segments(tmp_path: Path) -> None:
+    """The place reports only the first lost object of each partition."""
 
     class First(SimulatedPlace):
         async def lost_objects(self) -> Sequence[str]:
@@ -482,12 +482,12 @@ NOTHING: dict[Kind, str] = {
     Kind.CLOCK: "jump_clock",
     Kind.ROLLING: "shut_down",
 }
-"""What a place does for a fault. The others are moves of replicas, and brokers that stay in sync (below)."""
+"""The method of a place that makes each kind of fault. REASSIGN and UNCLEAN have tests of their own below."""
 OF_FILES = {Kind.TIER_UNMOUNTED, Kind.ODD_TIER}
 """The simulation replaces files of the tier for them, which no node can report."""
 
 
-def test_each_kind_is_tried_with_a_place_that_does_nothing() -> None:
+def test_every_kind_of_fault_has_a_test_with_a_place_that_does_nothing() -> None:
     assert {*NOTHING, *OF_FILES, Kind.REASSIGN, Kind.UNCLEAN} == set(Kind)
 
 
@@ -497,12 +497,12 @@ async def _nothing(*_: object, **__: object) -> None: ...
 @pytest.mark.parametrize("kind", NOTHING, ids=lambda kind: kind.value)
 def test_a_fault_that_is_not_carried_out_fails_the_run(kind: Kind, tmp_path: Path) -> None:
     class Idle(SimulatedPlace):
-        """It kills what a full disk has not ended, and starts what runs."""
+        """A place whose method for this kind of fault does nothing."""
 
     setattr(Idle, NOTHING[kind], _nothing)
     verdict, _ = run_simulated(Order(1, 4, [kind], pace=0.3), tmp_path, Idle)
-    (told,) = verdict.idle
-    assert told.startswith(f"{kind.value} was injected") and told.endswith("no node has noticed it")
+    (reported,) = verdict.idle
+    assert reported.startswith(f"{kind.value} was injected") and reported.endswith("no node has noticed it")
     assert {fault.effect for fault in faults(tmp_path / HISTORY)} == {Effect.NOT_SEEN}
     assert "no node noticed it" in (tmp_path / TRACE).read_text()
 
@@ -510,8 +510,8 @@ def test_a_fault_that_is_not_carried_out_fails_the_run(kind: Kind, tmp_path: Pat
 def test_replicas_that_do_not_move_fail_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Moves, "_move", _nothing)
     verdict, _ = run_simulated(Order(1, 4, [Kind.REASSIGN], pace=0.3), tmp_path)
-    (told,) = verdict.idle
-    assert told.startswith("reassign was injected") and told.endswith("no node has noticed it")
+    (reported,) = verdict.idle
+    assert reported.startswith("reassign was injected") and reported.endswith("no node has noticed it")
 
 
 def test_a_broker_that_stays_in_sync_fails_an_unclean_election(tmp_path: Path) -> None:
@@ -523,12 +523,12 @@ def test_a_broker_that_stays_in_sync_fails_an_unclean_election(tmp_path: Path) -
     assert raised.group_contains(NotHealthy, match="is in the ISR of", depth=None)
 
 
-def test_what_is_carried_out_is_noticed(tmp_path: Path) -> None:
+def test_nodes_notice_the_faults_that_are_carried_out(tmp_path: Path) -> None:
     verdict, _ = run_simulated(Order(2, 75, pace=1.0), tmp_path)
     assert not verdict.idle
     assert not verdict.violations
-    told = list(faults(tmp_path / HISTORY))
-    assert len({fault.kind for fault in told if fault.effect is Effect.SEEN}) >= 8
+    reported = list(faults(tmp_path / HISTORY))
+    assert len({fault.kind for fault in reported if fault.effect is Effect.SEEN}) >= 8
 
 
 def test_a_reader_does_not_wait_long_for_a_host_without_power(tmp_path: Path) -> None:
@@ -536,7 +536,7 @@ def test_a_reader_does_not_wait_long_for_a_host_without_power(tmp_path: Path) ->
     assert not verdict.violations
 
 
-def test_a_cluster_that_recovers_too_late_is_seen(tmp_path: Path) -> None:
+def test_a_cluster_that_recovers_too_late_is_a_violation(tmp_path: Path) -> None:
     class Apart(SimulatedPlace):
         async def heal_links(self) -> None:
             async def later() -> None:
@@ -546,7 +546,7 @@ def test_a_cluster_that_recovers_too_late_is_seen(tmp_path: Path) -> None:
             self._later = asyncio.ensure_future(later())
 
         async def cut(self, sender: int, receiver: int) -> None:
-            """Everybody, so that nobody takes writes."""
+            """Cut all links between brokers, so that no broker accepts writes."""
             for one in self.brokers:
                 for other in self.brokers:
                     await super().cut(one, other)
@@ -555,11 +555,11 @@ def test_a_cluster_that_recovers_too_late_is_seen(tmp_path: Path) -> None:
     assert Anomaly.NOT_RECOVERED in found(verdict)
 
 
-def test_the_next_fault_begins_when_all_take_writes_again(tmp_path: Path) -> None:
+def test_the_next_fault_begins_when_all_partitions_accept_writes_again(tmp_path: Path) -> None:
     run_simulated(Order(3, 20, [Kind.STOP, Kind.KILL, Kind.ISOLATE], pace=0.3), tmp_path)
-    told = list(faults(tmp_path / HISTORY))
+    reported = list(faults(tmp_path / HISTORY))
     writes = [one for one in events(tmp_path / HISTORY) if isinstance(one, Send) and one.acks == -1]
-    for before, after in pairwise(told):
+    for before, after in pairwise(reported):
         if after.begun >= before.mended:
             between = [one for one in writes if before.mended <= one.ended <= after.begun]
             assert {one.partition for one in between if one.outcome is RequestOutcome.OK} >= set(PLAIN.places)

@@ -1,8 +1,8 @@
-"""Compaction of the tier across a change of leader (KIP-1272, a draft: its table), in the metadata topic: on every
-broker alike, whichever of the two cleanings arrives first.
+"""Compaction of the tier across a change of leader (the table of the draft KIP-1272): every broker serves the same
+segments, whichever of two cleanings comes first in the metadata topic.
 
-A (epoch 0) has cleaned up to 100, and B (epoch 1) took that up. B cleans up to 155. A wakes and publishes what it had
-pending, cleaned up to 123: records before 100 are gone from it in favour of later ones that B does not count on.
+A (epoch 0) has cleaned up to 100, and B (epoch 1) has read that. B cleans up to 155. A resumes and publishes a pending
+segment, cleaned up to 123: it lacks records before 100 in favour of later ones, which B does not assume.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def cleaned(
     )
 
 
-def told(*, claims: bool) -> dict[int, RemoteLogSegmentMetadata]:
-    """What the leaders publish; without ``claims`` they do not tell their leader epochs."""
+def published_segments(*, claims: bool) -> dict[int, RemoteLogSegmentMetadata]:
+    """The segments that the leaders publish; without ``claims`` these do not carry leader epochs."""
     every = {
         SEG_0: cleaned(SEG_0, 0, {0: 100}, 1, epoch=0),
         SEG_1: cleaned(SEG_1, 0, {0: 123}, 1, SEG_0, epoch=0),
@@ -60,7 +60,7 @@ def served(manager: TopicMetadataManager) -> list[int]:
 
 def play(first: int, *, claims: bool, expected: list[int]) -> None:
     async def scenario(tier: Tier) -> None:
-        segments = told(claims=claims)
+        segments = published_segments(claims=claims)
         former, present, restored = await tier.ready(A), await tier.ready(B), await tier.ready(RESTORED)
         for one in (*SOURCES, segments[SEG_0]):
             await publish(former, one)
@@ -74,7 +74,7 @@ def play(first: int, *, claims: bool, expected: list[int]) -> None:
         await publish(present, segments[SEG_2])
         if first == SEG_2:
             await publish(former, segments[SEG_1])
-        await present.update(update(SOURCES[1], FINISHED))  # the same again: who has read it has read all
+        await present.update(update(SOURCES[1], FINISHED))  # the last update in the log
         everyone = [former, present, await tier.ready(LATE), await tier.ready(RESTORED)]
         await until(lambda: all(served(one) == expected for one in everyone), 30)
         for manager in everyone:
@@ -85,22 +85,22 @@ def play(first: int, *, claims: bool, expected: list[int]) -> None:
 
 @pytest.mark.parametrize("claims", [True, False])
 @pytest.mark.parametrize("first", [SEG_1, SEG_2])
-def test_the_stale_cleaning_is_read_by_nobody(first: int, claims: bool) -> None:
+def test_no_broker_serves_the_stale_cleaning(first: int, claims: bool) -> None:
     play(first, claims=claims, expected=[SEG_0, SEG_2])
 
 
 @pytest.mark.parametrize("first", [SEG_1, SEG_2])
-def test_without_the_fence_it_is_read_in_place_of_records_that_the_current_leader_needs(
+def test_without_the_fence_brokers_serve_the_stale_cleaning_in_place_of_needed_records(
     first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The control."""
+    """The control experiment."""
     monkeypatch.setattr(Cleanings, "count", lambda *_: True)
     play(first, claims=False, expected=[SEG_1, SEG_2])
 
 
-def test_behind_the_claim_the_stale_cleaning_is_not_even_listed() -> None:
+def test_a_stale_cleaning_behind_the_fence_is_not_in_the_cache() -> None:
     async def scenario(tier: Tier) -> None:
-        segments = told(claims=True)
+        segments = published_segments(claims=True)
         former, present = await tier.ready(A), await tier.ready(B)
         await publish(former, segments[SEG_0])
         await present.update(fence(1, P0))

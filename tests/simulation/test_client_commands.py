@@ -1,4 +1,4 @@
-"""`milena topic`, `group`, `broker`, `elect` and `reassign` on a simulated cluster: what they do, and their JSON."""
+"""`milena topic`, `group`, `broker`, `elect` and `reassign` on a simulated cluster: their effects and their output."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ COMMANDS: Mapping[str, tuple[CommandLine, Body]] = {
 
 
 class Person:
-    """Somebody who types commands, and reads what they print."""
+    """Runs commands as a user does, and returns what they print."""
 
     def __init__(self, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
         self.cluster = cluster
         self._capsys = capsys
 
     async def types(self, command: str, *arguments: str, code: int = 0) -> str:
-        """What goes to standard output."""
+        """Run a command; return its standard output."""
         line, body = COMMANDS[command]
         assert await body(line.parse(arguments), self.cluster) == code
         return self._capsys.readouterr().out
 
     async def asks(self, command: str, *arguments: str, code: int = 0) -> Any:
-        """The same with --json."""
+        """Run a command with --json; return the parsed output."""
         return json.loads(await self.types(command, *arguments, "--json", code=code))
 
     async def writes(self, name: str, count: int) -> None:
-        """Records in partition 0."""
+        """Write records to partition 0."""
         producer = Producer(self.cluster)
         for number in range(count):
             await producer.send(name, b"%d" % number, partition=0)
@@ -63,7 +63,7 @@ class Person:
         await producer.close()
 
     async def reads(self, name: str, count: int, *, within: str) -> GroupConsumer:
-        """A member that has committed so many records."""
+        """A member of the group ``within`` that has read and committed so many records."""
         consumer = GroupConsumer(self.cluster, within, [name], reset="earliest")
         seen = 0
         while seen < count:
@@ -73,7 +73,7 @@ class Person:
 
 
 def played(play: Callable[[Person], Awaitable[None]], capsys: pytest.CaptureFixture[str]) -> None:
-    """Three brokers and a person."""
+    """Run a test with three brokers and a user of the commands."""
 
     async def run(world: World) -> None:
         cluster = await start_cluster(world, brokers=3, overrides={"offsets_topic_replication_factor": 1})
@@ -140,7 +140,7 @@ def test_offsets_of_a_group_without_members_are_reset(capsys: pytest.CaptureFixt
     played(play, capsys)
 
 
-def test_an_offset_outside_of_a_partition_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+def test_resetting_to_an_offset_outside_of_a_partition_prints_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     async def play(person: Person) -> None:
         await person.types("topic create", "t", "--partitions", "1")
         await person.writes("t", 3)

@@ -1,4 +1,4 @@
-"""Our own client against a simulated cluster: it writes, reads, shares a group's work, and lives through failures."""
+"""Milena's client on a simulated cluster: producer, consumer, groups, admin requests, and failures of brokers."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class TestProducer:
         assert (first.offset, first.timestamp, first.leader_epoch) == (0, 1234, 0)
         assert (second.value, third.key, third.value) == (None, None, b"")
 
-    def test_many_records_leave_in_batches_and_in_order(self) -> None:
+    def test_many_records_are_sent_in_batches_and_in_order(self) -> None:
         async def scenario(_: SimulatedCluster, client: Cluster) -> tuple[list[int], list[ConsumedRecord]]:
             await create(client, partitions=3)
             producer = Producer(client, batch_bytes=2000)
@@ -126,7 +126,7 @@ class TestProducer:
 
         assert on_a_cluster(scenario) == list(range(50))
 
-    def test_what_the_broker_refuses_fails_alone(self) -> None:
+    def test_only_the_batch_that_the_broker_refuses_fails(self) -> None:
         async def scenario(_: SimulatedCluster, client: Cluster) -> None:
             await create(client, max_message_bytes="1000")
             producer = Producer(client)
@@ -166,7 +166,7 @@ class TestProducer:
 
 class TestFailures:
     @pytest.mark.parametrize("seed", seeds(4))
-    def test_a_killed_broker_loses_nothing_acknowledged_and_repeats_nothing(self, seed: int) -> None:
+    def test_killing_a_broker_loses_no_acknowledged_record_and_duplicates_none(self, seed: int) -> None:
         async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
             await create(client)
             producer = Producer(client)
@@ -185,7 +185,7 @@ class TestFailures:
 
         on_a_cluster(scenario, seed=seed)
 
-    def test_without_a_broker_the_outcome_of_what_was_sent_is_unknown(self) -> None:
+    def test_without_a_broker_the_outcome_of_sent_records_is_unknown(self) -> None:
         async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
             await create(client)
             producer = Producer(client, request_timeout=1, delivery_timeout=3)
@@ -222,7 +222,7 @@ class TestFailures:
 
 
 class TestConsumer:
-    def test_it_seeks_and_tells_its_position(self) -> None:
+    def test_a_consumer_seeks_and_returns_its_position(self) -> None:
         async def scenario(_: SimulatedCluster, client: Cluster) -> None:
             await create(client)
             producer = Producer(client)
@@ -274,7 +274,7 @@ class TestConsumer:
 
 
 class TestWhatLongLivedReadersNeed:
-    def test_a_partition_that_is_assigned_while_somebody_polls_is_read_at_once(self) -> None:
+    def test_a_partition_that_is_assigned_during_a_poll_is_read_at_once(self) -> None:
         async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
             await create(client)
             producer, consumer = Producer(client), Consumer(client)
@@ -314,7 +314,7 @@ class TestWhatLongLivedReadersNeed:
 
         on_a_cluster(scenario)
 
-    def test_a_producer_that_is_closed_without_waiting_tells_who_waits(self) -> None:
+    def test_closing_a_producer_without_waiting_fails_the_pending_sends(self) -> None:
         async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
             await create(client)
             producer = Producer(client)
@@ -330,7 +330,7 @@ class TestWhatLongLivedReadersNeed:
 
 
 class TestGroups:
-    def test_members_share_the_partitions_and_take_over(self) -> None:
+    def test_members_share_the_partitions_and_take_over_those_of_others(self) -> None:
         async def scenario(_: SimulatedCluster, client: Cluster) -> None:
             await create(client, partitions=4)
             producer = Producer(client)
@@ -357,7 +357,7 @@ class TestGroups:
 
         on_a_cluster(scenario, group_min_session_timeout_ms=1000)
 
-    def test_a_group_goes_on_where_it_committed_even_after_a_restart(self) -> None:
+    def test_a_group_continues_at_its_committed_offsets_even_after_a_restart(self) -> None:
         async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
             await create(client)
             producer = Producer(client)
@@ -401,7 +401,7 @@ class TestGroups:
 
 
 class TestAdmin:
-    def test_topics_come_grow_and_go(self) -> None:
+    def test_topics_are_created_get_partitions_and_are_deleted(self) -> None:
         async def scenario(_: SimulatedCluster, client: Cluster) -> None:
             await create(client, partitions=1)
             exists = (await admin.create_topics(client, [admin.NewTopic("t")]))["t"]
@@ -447,8 +447,8 @@ class TestAdmin:
         on_a_cluster(scenario)
 
 
-def test_offsets_are_asked_of_the_next_leader_once_the_former_one_is_gone() -> None:
-    """A broker that reads the metadata of its tier asked a dead leader for ever."""
+def test_list_offsets_goes_to_the_next_leader_once_the_former_one_is_down() -> None:
+    """A regression: a broker that reads the metadata of its tier asked a dead leader for ever."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         topic = admin.NewTopic("t", assignments={0: (2, 1)})

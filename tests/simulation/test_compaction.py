@@ -28,7 +28,7 @@ async def create(client: Cluster, replicas: int, configs: Mapping[str, str] = CO
 
 
 async def write(client: Cluster, rounds: int, keys: int = 10, *, first: int = 0) -> dict[bytes, bytes]:
-    """Values of each key, the last of which is returned."""
+    """Write values of each key; return the last value of each key."""
     producer = Producer(client)
     last = {}
     for number in range(first, first + rounds):
@@ -41,7 +41,7 @@ async def write(client: Cluster, rounds: int, keys: int = 10, *, first: int = 0)
 
 
 async def read(client: Cluster) -> tuple[int, dict[bytes | None, bytes | None]]:
-    """How many records there are from the start to the end, and the last of each key."""
+    """The number of records from the start to the end, and the last value of each key."""
     end = (await find_offset(client, "t", 0, LATEST)).offset
     consumer = Consumer(client)
     consumer.assign({("t", 0): 0})
@@ -62,7 +62,7 @@ def log_of(broker: Broker, topic: str = "t", partition: int = 0) -> UnifiedLog:
 
 
 async def cleaned(cluster: SimulatedCluster, topic: str = "t", partition: int = 0) -> None:
-    """Every replica has cleaned all that was closed when this was called."""
+    """Wait until every replica has cleaned the segments that were closed at the time of the call."""
     closed = {}
     for number, broker in cluster.brokers.items():
         if (log := broker.logs.get(topic, partition)) is not None:
@@ -101,7 +101,7 @@ def test_readers_find_the_last_value_of_each_key_on_every_replica() -> None:
     simulate(run, seed=3)
 
 
-def test_a_damaged_log_is_shown_and_goes_on_to_serve() -> None:
+def test_a_log_that_cannot_be_cleaned_is_shown_and_still_serves() -> None:
     async def run(world: World) -> None:
         cluster = await start_cluster(world, 1, SETTINGS)
         broker = cluster.brokers[1]
@@ -121,7 +121,7 @@ def test_a_damaged_log_is_shown_and_goes_on_to_serve() -> None:
     simulate(run, seed=3)
 
 
-def test_the_cleaner_is_changed_while_brokers_run() -> None:
+def test_the_settings_of_the_cleaner_can_be_changed_at_run_time() -> None:
     async def run(world: World) -> None:
         cluster = await start_cluster(world, 2, {"replica_high_watermark_checkpoint_interval_ms": 1000})
         one, two = (broker.logs.cleaner for broker in cluster.brokers.values())
@@ -134,7 +134,7 @@ def test_the_cleaner_is_changed_while_brokers_run() -> None:
             await create(client, 2)
             await write(client, 60)
             await asyncio.sleep(3)
-            assert log_of(cluster.brokers[1]).cleaned_to is None  # they look every 15 seconds
+            assert log_of(cluster.brokers[1]).cleaned_to is None  # the cleaner looks for dirty logs every 15 seconds
             await admin.alter_configs(client, BROKER_RESOURCE, "1", {"log.cleaner.backoff.ms": "100"})
             await asyncio.sleep(3)
             assert log_of(cluster.brokers[1]).cleaned_to == log_of(cluster.brokers[1]).segments.active.base_offset

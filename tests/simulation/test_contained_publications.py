@@ -1,4 +1,4 @@
-"""A part of a publication of metadata that fails: the others have their turn, and the broker goes on."""
+"""A step of a metadata publication that fails: the other steps are carried out, and the broker keeps running."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ def fail(*_: object) -> None:
 @pytest.mark.parametrize(
     ("owner", "part"), [(ConfigStore, "publish"), (Partition, "check_isr"), (GroupCoordinator, "topics_deleted")]
 )
-def test_the_rest_of_a_change_is_carried_out(monkeypatch: pytest.MonkeyPatch, owner: type, part: str) -> None:
+def test_the_other_steps_of_a_publication_are_carried_out_if_one_fails(
+    monkeypatch: pytest.MonkeyPatch, owner: type, part: str
+) -> None:
     async def scenario(world: World) -> None:
         cluster = await start_cluster(world, 1, QUICK)
         broker = cluster.brokers[1]

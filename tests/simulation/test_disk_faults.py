@@ -1,4 +1,4 @@
-"""Disks that are full or broken, under whole nodes: what goes offline, what lives on, and what is there afterwards."""
+"""Full and broken disks of simulated nodes: what goes offline, what keeps serving, and that no data is lost."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.simulation.steps import (
 
 RECORDS = 30
 LAG_SECONDS = 30
-"""``replica.lag.time.max.ms``, as it is by default."""
+"""The default of ``replica.lag.time.max.ms`` in seconds."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Fault:
     path: str = "t-0"
     configs: dict[str, str] = field(default_factory=dict)
     by_writing: bool = True
-    """A record finds it; else it shows in time."""
+    """Whether appending a record finds the fault; else a periodic task finds it."""
 
 
 FAULTS = [
@@ -75,7 +75,7 @@ def on_a_cluster(
 
 
 async def break_directory(cluster: SimulatedCluster, client: Cluster, fault: Fault) -> str:
-    """Let the directory of ``t-0`` on broker 1 fail, and wait until it shows; returns it."""
+    """Let the directory of ``t-0`` on broker 1 fail, wait until it is offline, and return its path."""
     broken = directory_of(cluster, 1)
     storage_of(cluster, 1).fail(f"{broken}/{fault.path}", fault.number, operation=fault.operation)
     if fault.by_writing:
@@ -93,7 +93,7 @@ async def break_directory(cluster: SimulatedCluster, client: Cluster, fault: Fau
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_a_failing_directory_goes_offline_alone(fault: Fault) -> None:
+def test_only_the_failing_directory_goes_offline(fault: Fault) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await create(client, partitions=2, configs=fault.configs)
         await write(client, RECORDS)
@@ -102,7 +102,7 @@ def test_a_failing_directory_goes_offline_alone(fault: Fault) -> None:
         broken = await break_directory(cluster, client, fault)
         assert directory_of(cluster, 1, partition=1) != broken
 
-        # The controller has heard of it: the partition has no leader, and keeps its ISR.
+        # The controller knows of the failure: the partition has no leader, and keeps its ISR.
         await until(lambda: partition_image(cluster).leader == -1)
         lost = partition_image(cluster)
         assert (lost.isr, lost.leader_epoch) == ((1,), epoch + 1)
@@ -110,7 +110,7 @@ def test_a_failing_directory_goes_offline_alone(fault: Fault) -> None:
         assert list(broker_image(cluster, 1).log_dirs) == [one.directory_id for one in online]
         assert not broker_image(cluster, 1).fenced
 
-        # Clients see it, and the other directory's partition serves them.
+        # Clients see no leader, and the partition in the other directory serves them.
         await until(lambda: cluster.brokers[1].image.topics["t"].partitions[0].leader == -1)
         view = (await client.metadata(["t"])).topics["t"].partitions
         assert (view[0].leader, view[0].offline, view[1].leader) == (-1, (1,), 1)
@@ -124,7 +124,7 @@ def test_a_failing_directory_goes_offline_alone(fault: Fault) -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_what_was_acknowledged_is_there_when_the_disk_is_mended(fault: Fault) -> None:
+def test_acknowledged_records_are_there_when_the_disk_is_repaired(fault: Fault) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await create(client, partitions=2, configs=fault.configs)
         await write(client, RECORDS)
@@ -162,7 +162,7 @@ def test_a_replica_outside_of_the_isr_does_not_lead() -> None:
 
 @pytest.mark.parametrize("seed", seeds(3))
 def test_a_failed_directory_of_a_follower_does_not_hold_up_the_others(seed: int) -> None:
-    """Every record is in flight at once, so that none comes later which could move the high watermark."""
+    """All records are in flight at once, so that no later record can advance the high watermark."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await create(client, replicas=3, configs={"min.insync.replicas": "2"})
@@ -179,7 +179,7 @@ def test_a_failed_directory_of_a_follower_does_not_hold_up_the_others(seed: int)
     on_a_cluster(scenario, brokers=3, seed=seed)
 
 
-def test_an_unclean_election_finds_the_other_replica() -> None:
+def test_an_unclean_election_elects_the_replica_outside_of_the_isr() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await create(client, replicas=2, configs={"unclean.leader.election.enable": "true"})
         leader = partition_image(cluster).leader
@@ -195,7 +195,7 @@ def test_an_unclean_election_finds_the_other_replica() -> None:
     on_a_cluster(scenario, brokers=2)
 
 
-def test_new_partitions_go_where_the_disk_is_whole() -> None:
+def test_new_partitions_are_placed_in_a_directory_that_is_online() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await create(client)
         broken = await break_directory(cluster, client, FAULTS[0])
@@ -207,7 +207,7 @@ def test_new_partitions_go_where_the_disk_is_whole() -> None:
     on_a_cluster(scenario)
 
 
-def test_a_broker_ends_with_its_last_directory() -> None:
+def test_a_broker_ends_when_its_last_directory_fails() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await create(client, partitions=2)
         for directory in DIRS:
@@ -226,12 +226,12 @@ def test_a_broker_ends_with_its_last_directory() -> None:
     on_a_cluster(scenario)
 
 
-def test_a_broker_ends_with_its_metadata_and_loses_nothing() -> None:
+def test_a_broker_ends_when_its_metadata_log_fails_and_loses_no_records() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await create(client)
         await write(client, RECORDS)
         storage_of(cluster, 1).fail(METADATA_DIR, errno.EIO)
-        with suppress(ChannelError):  # the broker ends before it knows of its own change
+        with suppress(ChannelError):  # the broker ends before it has read the change that it forwarded
             await admin.create_topics(client, [admin.NewTopic("u")])
         machine = cluster.world.machine(host_of(1))
         await until(lambda: not machine.alive)
@@ -246,7 +246,7 @@ def test_a_broker_ends_with_its_metadata_and_loses_nothing() -> None:
 
 @pytest.mark.parametrize("operation", ["append", "sync"])
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
-def test_the_controller_ends_with_its_log_and_forgets_nothing(operation: str, number: int) -> None:
+def test_the_controller_ends_when_its_log_fails_and_loses_no_metadata(operation: str, number: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await create(client)
         await write(client, RECORDS)
@@ -256,7 +256,7 @@ def test_the_controller_ends_with_its_log_and_forgets_nothing(operation: str, nu
             await admin.create_topics(client, [admin.NewTopic("u")])
         assert not machine.alive
         assert "the metadata log cannot be" in machine.failures[0][0]
-        # Brokers go on with what they know.
+        # Brokers keep serving with the metadata that they have.
         await write(client, RECORDS, first=RECORDS)
         machine.storage.heal()
         await cluster.start_controller()
@@ -267,7 +267,7 @@ def test_the_controller_ends_with_its_log_and_forgets_nothing(operation: str, nu
     on_a_cluster(scenario)
 
 
-def test_a_controller_does_not_start_on_a_broken_disk_and_says_why() -> None:
+def test_a_controller_does_not_start_on_a_broken_disk_and_reports_the_reason() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await cluster.kill(CONTROLLER)
         cluster.world.machine(CONTROLLER).storage.fail("/data", errno.EIO)
@@ -277,7 +277,7 @@ def test_a_controller_does_not_start_on_a_broken_disk_and_says_why() -> None:
     on_a_cluster(scenario)
 
 
-def test_a_broker_whose_controller_does_not_hear_of_a_failed_directory_ends() -> None:
+def test_a_broker_that_cannot_report_a_failed_directory_to_the_controller_ends() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await create(client, partitions=2)
         cluster.world.fabric.cut(host_of(1), CONTROLLER)
@@ -294,6 +294,6 @@ def test_a_broker_whose_controller_does_not_hear_of_a_failed_directory_ends() ->
 
 
 async def directory_errors(client: Cluster) -> dict[str, int]:
-    """What DescribeLogDirs says of each directory of broker 1."""
+    """The error code of each directory of broker 1 in a DescribeLogDirs response."""
     response = await client.to(host_of(1), 9092).request(ApiKey.DESCRIBE_LOG_DIRS, topics=None)
     return {result.log_dir: int(result.error_code) for result in response.results}

@@ -1,4 +1,4 @@
-"""Disks that fail while a log leaves its directory, at the start and at the end: the broker goes on."""
+"""Disks that fail while a log is renamed or moved, at start-up or at shutdown: the broker keeps running."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RECORDS = 10
 
 
 def on_a_broker(scenario: Callable[[SimulatedCluster, Cluster], Awaitable[None]], **overrides: object) -> None:
-    """Nothing may come as a surprise: no error is left to who contains those that nobody foresaw."""
+    """Run ``scenario`` with one broker, and expect that ``runtime.contained`` has handled no unexpected error."""
 
     async def run(world: World) -> None:
         cluster = await start_cluster(world, 1, QUICK | overrides, of_brokers=OF_BROKERS)
@@ -47,7 +47,7 @@ def on_a_broker(scenario: Callable[[SimulatedCluster, Cluster], Awaitable[None]]
 
 
 async def two_topics(cluster: SimulatedCluster, client: Cluster) -> str:
-    """``t`` in one directory and ``other`` in the other one; returns the former."""
+    """Create ``t`` in one directory and ``other`` in the other one; return the directory of ``t``."""
     await create(client)
     await write(client, RECORDS)
     await create(client, "other")
@@ -62,7 +62,7 @@ async def other_serves(client: Cluster, first: int = RECORDS) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
-def test_a_topic_is_deleted_and_made_anew_on_a_disk_that_renames_nothing(number: int) -> None:
+def test_a_topic_is_deleted_and_created_again_though_its_disk_cannot_rename(number: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         broken = await two_topics(cluster, client)
         storage_of(cluster, 1).fail(f"{broken}/t-0", number, operation="rename")
@@ -74,7 +74,7 @@ def test_a_topic_is_deleted_and_made_anew_on_a_disk_that_renames_nothing(number:
         assert await values(client, RECORDS) == list(range(RECORDS))
         await other_serves(client)
         assert cluster.brokers[1].runtime.contained.count == 0
-        # What could not be deleted is no topic's after a restart.
+        # After a restart the log that could not be deleted belongs to no topic.
         storage_of(cluster, 1).heal()
         await cluster.kill(host_of(1))
         await cluster.start_broker(1)
@@ -84,7 +84,7 @@ def test_a_topic_is_deleted_and_made_anew_on_a_disk_that_renames_nothing(number:
     on_a_broker(scenario)
 
 
-def test_a_stray_log_that_cannot_be_renamed_does_not_keep_the_broker_from_starting() -> None:
+def test_a_broker_starts_though_a_stray_log_cannot_be_renamed() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         broken = await two_topics(cluster, client)
         await cluster.stop_broker(1)
@@ -99,7 +99,7 @@ def test_a_stray_log_that_cannot_be_renamed_does_not_keep_the_broker_from_starti
     on_a_broker(scenario)
 
 
-def test_a_replica_has_moved_where_the_former_folder_cannot_be_deleted() -> None:
+def test_a_replica_moves_though_its_former_folder_cannot_be_deleted() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         broken = await two_topics(cluster, client)
         target = directory_of(cluster, 1, "other")
@@ -116,7 +116,7 @@ def test_a_replica_has_moved_where_the_former_folder_cannot_be_deleted() -> None
     on_a_broker(scenario)
 
 
-def test_the_logs_end_in_order_though_the_disk_of_the_metadata_has_failed() -> None:
+def test_the_logs_are_closed_cleanly_though_the_disk_of_the_metadata_log_has_failed() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await two_topics(cluster, client)
         storage_of(cluster, 1).fail(METADATA_DIR, errno.ENOSPC, operation="rename")
@@ -126,7 +126,7 @@ def test_the_logs_end_in_order_though_the_disk_of_the_metadata_has_failed() -> N
     on_a_broker(scenario)
 
 
-def test_a_broker_starts_where_indexes_of_the_tier_cannot_be_kept() -> None:
+def test_a_broker_starts_though_the_cache_of_remote_indexes_cannot_be_written() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await create(client, configs=TIERED)
         await write(client, RECORDS)
@@ -142,8 +142,8 @@ def test_a_broker_starts_where_indexes_of_the_tier_cannot_be_kept() -> None:
     on_a_broker(scenario, **WITH_TIER)
 
 
-def test_a_tier_is_switched_off_for_a_log_whose_disk_has_just_failed() -> None:
-    """What else has changed with it is carried out all the same."""
+def test_remote_storage_can_be_disabled_for_a_log_whose_disk_has_just_failed() -> None:
+    """The other changes of the same metadata publication are carried out too."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await create(client, configs=TIERED)

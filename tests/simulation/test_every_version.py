@@ -1,5 +1,5 @@
-"""Every API of both kinds of node in every version that it serves: no handler fails, and each version can say what its
-handler answers (``MILENA_STRICT_FIELDS``: a field that no version has is an error)."""
+"""Every API of both kinds of node in every version that it serves: no handler fails, and each version can encode the
+fields that its handler returns (with ``MILENA_STRICT_FIELDS`` a field that no version has is an error)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.simulation.steps import create, write
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 LAST = (ApiKey.UNREGISTER_BROKER, ApiKey.BROKER_REGISTRATION, ApiKey.BROKER_HEARTBEAT)
-"""They add brokers that do not live."""
+"""APIs that register brokers without a process; they are asked last."""
 CONFIG: dict[str, object] = {
     "auto_create_topics_enable": False,
     "group_initial_rebalance_delay_ms": 0,
@@ -71,25 +71,25 @@ def test_every_version_of_every_api_is_answered(role: Role) -> None:
 
 
 @pytest.mark.parametrize("role", Role)
-def test_every_version_can_be_refused(role: Role) -> None:
-    """With the error where the version has a place for it, else by the end of the connection; the node lives."""
+def test_every_version_can_be_refused_with_an_error_code(role: Role) -> None:
+    """A version without a field for the error closes the connection instead. The node keeps running."""
 
     async def run(world: World) -> int:
         cluster = await start_cluster(world, 1, CONFIG)
         assert cluster.controller is not None
         lab_commands = cluster.brokers[1].lab_commands if role is Role.BROKER else cluster.controller.lab_commands
-        told = 0
+        refusals = 0
         async with cluster.client("refused") as client:
             asker = Asker(cluster, client, role)
             for key, at in served(role).items():
                 if key == ApiKey.API_VERSIONS:
-                    continue  # a connection begins with it
+                    continue  # each connection begins with ApiVersions
                 refusal = await lab_commands.call("fail", api=key.name, error=REFUSAL.name, peer="refused")
                 for version in range(at.min, at.max + 1):
                     with contextlib.suppress(ChannelError):
-                        told += REFUSAL in codes(await asker.ask(key, version, **one_of_each(key, version)))
+                        refusals += REFUSAL in codes(await asker.ask(key, version, **one_of_each(key, version)))
                 await lab_commands.call("release", rule=refusal["rule"])
         cluster.check_alive()
-        return told
+        return refusals
 
     assert simulate(run, seed=1) > 50

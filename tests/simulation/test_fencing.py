@@ -1,4 +1,4 @@
-"""A broker that the controller does not hear of: fenced, without leaderships, and led again when it is back."""
+"""A broker whose heartbeats the controller misses is fenced and loses its leaderships; it leads again afterwards."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def on_two_brokers(scenario: Callable[[SimulatedCluster, Cluster], Awaitable[Non
 
 
 async def led_by(cluster: SimulatedCluster, client: Cluster, broker: int) -> str:
-    """A topic of one partition with one replica, on ``broker``."""
+    """Create a topic of one partition with one replica on ``broker``; return its name."""
     for number in range(10):
         name = f"t{number}"
         await create(client, name)
@@ -66,14 +66,14 @@ def test_a_broker_that_is_cut_off_is_fenced_and_elected_again(seed: int) -> None
         assert (cut_off.leader, cut_off.isr) == (-1, (1,))
         assert cut_off.leader_epoch == before.leader_epoch + 1
 
-        # The other broker tells clients that there is no leader.
+        # The other broker reports to clients that there is no leader.
         await until(lambda: cluster.brokers[2].image.topics[topic].partitions[0].leader == -1)
         response = await client.to(host_of(2), 9092).request(ApiKey.METADATA, topics=[{"name": topic}])
         assert [broker.node_id for broker in response.brokers] == [2]
         found = response.topics[0].partitions[0]
         assert (found.error_code, found.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
 
-        # It does not know, and nobody else may lead: what it takes now is kept.
+        # It does not know, and no other broker may lead: the records that it accepts now are kept.
         assert await produce_once(client, 1, topic) is ErrorCode.NONE
 
         cluster.world.fabric.heal(host_of(1), CONTROLLER)
@@ -88,7 +88,7 @@ def test_a_broker_that_is_cut_off_is_fenced_and_elected_again(seed: int) -> None
     on_two_brokers(scenario, seed=seed)
 
 
-def test_heartbeats_that_come_late_but_in_time_fence_nobody() -> None:
+def test_a_broker_with_late_heartbeats_within_its_session_is_not_fenced() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         for _ in range(5):
             cluster.world.fabric.cut(host_of(1), CONTROLLER)
@@ -101,7 +101,7 @@ def test_heartbeats_that_come_late_but_in_time_fence_nobody() -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(5))
-def test_a_controller_that_stood_still_reads_the_heartbeats_that_wait_before_it_fences(seed: int) -> None:
+def test_a_paused_controller_handles_pending_heartbeats_before_it_fences_brokers(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         topic = await led_by(cluster, client, 1)
         before = partition_image(cluster, topic)
@@ -111,7 +111,7 @@ def test_a_controller_that_stood_still_reads_the_heartbeats_that_wait_before_it_
         await asyncio.sleep(SESSION / 2)
         after = partition_image(cluster, topic)
         assert (after.leader, after.leader_epoch) == (1, before.leader_epoch)
-        # One that died meanwhile is found out all the same.
+        # A broker that died meanwhile is fenced.
         cluster.world.machine(CONTROLLER).pause()
         cluster.world.machine(host_of(1)).power_off()
         await asyncio.sleep(3 * SESSION)
@@ -121,7 +121,7 @@ def test_a_controller_that_stood_still_reads_the_heartbeats_that_wait_before_it_
     on_two_brokers(scenario, seed=seed)
 
 
-def test_a_killed_broker_is_fenced_and_its_next_incarnation_led_again() -> None:
+def test_a_killed_broker_is_fenced_and_its_next_incarnation_leads_again() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         topic = await led_by(cluster, client, 1)
         await write(client, RECORDS, topic)
@@ -139,7 +139,7 @@ def test_a_killed_broker_is_fenced_and_its_next_incarnation_led_again() -> None:
     on_two_brokers(scenario)
 
 
-def test_a_broker_that_stops_in_order_waits_for_no_session() -> None:
+def test_a_controlled_shutdown_does_not_wait_for_a_session_timeout() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         topic = await led_by(cluster, client, 1)
         began = cluster.world.loop.time()
@@ -153,7 +153,7 @@ def test_a_broker_that_stops_in_order_waits_for_no_session() -> None:
     on_two_brokers(scenario)
 
 
-def test_brokers_outlive_the_controller_and_keep_their_leaderships() -> None:
+def test_brokers_keep_their_leaderships_while_the_controller_is_down() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         topic = await led_by(cluster, client, 1)
         await write(client, RECORDS, topic)

@@ -1,4 +1,4 @@
-"""A rule that fails some partitions of a broker's Fetch: the others are served, in every version, in sessions, too."""
+"""A lab rule that fails some partitions of a Fetch: the others are served, in every version and in fetch sessions."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ assert RANGE is not None
 VERSIONS = range(RANGE.min, RANGE.max + 1)
 SESSIONS_SINCE, IDS_SINCE = 7, 13
 REFUSED = ErrorCode.NOT_LEADER_OR_FOLLOWER
-Told = dict[int, tuple[ErrorCode, bool]]
-"""By partition: its error, and whether there were records."""
+Outcomes = dict[int, tuple[ErrorCode, bool]]
+"""Partition to its error, and whether it had records."""
 
 
 class Fetching:
-    """One consumer of topic ``t`` at broker 1, and that broker's commands."""
+    """A consumer of topic ``t`` at broker 1, and the lab commands of that broker."""
 
     def __init__(self, cluster: SimulatedCluster, client: Cluster, version: int) -> None:
         self.cluster, self.client, self.version = cluster, client, version
@@ -39,14 +39,14 @@ class Fetching:
         rule: int = (await self.lab_commands.call("fail", api="FETCH", error=REFUSED.name, **arguments))["rule"]
         return rule
 
-    async def begin(self, offsets: Mapping[int, int]) -> Told:
-        """A first fetch in a session where the version has them."""
+    async def begin(self, offsets: Mapping[int, int]) -> Outcomes:
+        """Send the first Fetch. It begins a fetch session if the version has sessions."""
         if self.version >= SESSIONS_SINCE:
             self.session = (0, 0)
         return await self.fetch(offsets)
 
-    async def fetch(self, offsets: Mapping[int, int]) -> Told:
-        """With ``offsets`` by partition. The session goes on, if there is one."""
+    async def fetch(self, offsets: Mapping[int, int]) -> Outcomes:
+        """Send the next Fetch with these offsets by partition, in the session if there is one."""
         answer = await self.ask(offsets)
         assert not answer.error_code, ErrorCode(answer.error_code)
         if self.session[1] >= 0:
@@ -72,7 +72,7 @@ class Fetching:
 
 
 def with_two_partitions(scenario: Callable[[Fetching], Awaitable[None]], version: int) -> None:
-    """One broker, and a topic of two partitions with one record each."""
+    """Run ``scenario`` with one broker and a topic of two partitions with one record each."""
 
     async def run(world: World) -> None:
         cluster = await start_cluster(world)
@@ -87,7 +87,7 @@ def with_two_partitions(scenario: Callable[[Fetching], Awaitable[None]], version
 
 @pytest.mark.parametrize("side", ["request", "response"])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_other_partition_is_served(version: int, side: str) -> None:
+def test_the_partition_that_the_rule_does_not_name_is_served(version: int, side: str) -> None:
     async def scenario(t: Fetching) -> None:
         rule = await t.fail(topic="t", partition=0, side=side)
         assert await t.fetch({0: 0, 1: 0}) == {0: (REFUSED, False), 1: (ErrorCode.NONE, True)}
@@ -101,12 +101,12 @@ def test_the_other_partition_is_served(version: int, side: str) -> None:
 
 @pytest.mark.parametrize("side", ["request", "response"])
 @pytest.mark.parametrize("version", [version for version in VERSIONS if version >= SESSIONS_SINCE])
-def test_a_session_keeps_the_partition_and_hears_of_it_again(version: int, side: str) -> None:
+def test_a_session_keeps_a_refused_partition_and_returns_it_later(version: int, side: str) -> None:
     async def scenario(t: Fetching) -> None:
         assert await t.begin({0: 0, 1: 0}) == {0: (ErrorCode.NONE, True), 1: (ErrorCode.NONE, True)}
         assert await t.fetch({0: 1, 1: 1}) == {}
         rule = await t.fail(topic="t", partition=0, side=side)
-        # It is not named: the session has it.
+        # The request does not name it, because it is in the session.
         assert await t.fetch({}) == {0: (REFUSED, False)}
         await write(t.client, 1, partition=0, first=1)
         await write(t.client, 1, partition=1, first=1)
@@ -118,7 +118,7 @@ def test_a_session_keeps_the_partition_and_hears_of_it_again(version: int, side:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_session_that_begins_with_a_refusal(version: int) -> None:
+def test_a_session_can_begin_with_a_refused_partition(version: int) -> None:
     async def scenario(t: Fetching) -> None:
         await t.fail(topic="t", partition=0, count=1)
         assert await t.begin({0: 0, 1: 0}) == {0: (REFUSED, False), 1: (ErrorCode.NONE, True)}
@@ -129,7 +129,7 @@ def test_a_session_that_begins_with_a_refusal(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_rule_without_a_topic_refuses_all(version: int) -> None:
+def test_a_rule_without_a_topic_refuses_all_partitions(version: int) -> None:
     async def scenario(t: Fetching) -> None:
         await t.fail()
         if version >= SESSIONS_SINCE:
@@ -141,7 +141,7 @@ def test_a_rule_without_a_topic_refuses_all(version: int) -> None:
     with_two_partitions(scenario, version)
 
 
-def test_a_follower_that_is_refused_a_partition_falls_out_of_its_isr_alone() -> None:
+def test_a_follower_leaves_the_isr_of_the_refused_partition_only() -> None:
     async def scenario(world: World) -> None:
         cluster = await start_cluster(world, 2, QUICK | {"replica_lag_time_max_ms": 2000})
         async with cluster.client() as client:

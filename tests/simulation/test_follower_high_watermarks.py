@@ -1,4 +1,4 @@
-"""Followers hear of the last high watermark also if nothing is written any more: consumers may read from them."""
+"""Followers get the last high watermark even if no more records are written, because consumers read from followers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from milena.lab.world.world import World, simulate
 PARTITIONS = 8
 
 
-def test_a_follower_hears_of_what_its_own_fetch_has_committed() -> None:
-    """Its fetch moves the high watermark of one partition, and is answered at once with records of another."""
+def test_a_follower_gets_the_high_watermark_that_its_own_fetch_has_advanced() -> None:
+    """The fetch advances the high watermark of one partition, and returns at once with records of another."""
 
     async def run(world: World) -> dict[tuple[int, int], tuple[int, int]]:
         cluster = await start_cluster(world, 3)
@@ -27,7 +27,7 @@ def test_a_follower_hears_of_what_its_own_fetch_has_committed() -> None:
                 await asyncio.sleep(world.random.uniform(0, 0.001))
             for producer in producers:
                 await producer.close()
-        await asyncio.sleep(3)  # several of the followers' fetches
+        await asyncio.sleep(3)  # long enough for several fetches of the followers
         found: dict[tuple[int, int], tuple[int, int]] = {}
         for number, broker in cluster.brokers.items():
             for index in range(PARTITIONS):

@@ -1,4 +1,4 @@
-"""What followers do when leaders come, go and disagree with them."""
+"""Followers: truncation, fetcher threads and changes of the leader."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def all_equal(cluster: SimulatedCluster) -> bool:
     return content(cluster, 1) == content(cluster, 2) == content(cluster, 3)
 
 
-def test_a_leader_that_was_cut_off_throws_away_what_nobody_else_has() -> None:
+def test_a_former_leader_that_was_cut_off_truncates_the_records_that_only_it_has() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, RECORDS)
         old, fabric = leader_of(cluster), cluster.world.fabric
@@ -53,7 +53,7 @@ def test_a_leader_that_was_cut_off_throws_away_what_nobody_else_has() -> None:
 
 @pytest.mark.parametrize("seed", seeds(6))
 def test_kafka_16541_epochs_are_right_after_a_truncation_and_a_power_loss(seed: int) -> None:
-    """The file of epochs is not synced with each truncation: the log must correct what is left of it."""
+    """A truncation does not sync the leader-epoch-checkpoint: recovery of the log must correct the old file."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, RECORDS)
@@ -81,7 +81,7 @@ def test_kafka_16541_epochs_are_right_after_a_truncation_and_a_power_loss(seed: 
     on_three_brokers(scenario, seed=seed, replica_socket_timeout_ms=2000)
 
 
-def test_a_follower_that_is_behind_the_leaders_log_start_begins_there() -> None:
+def test_a_follower_behind_the_log_start_of_its_leader_begins_at_that_log_start() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 5)
         away = others(leader_of(cluster))[0]
@@ -108,7 +108,7 @@ def test_deleted_records_are_deleted_at_the_followers_too() -> None:
     on_three_brokers(scenario)
 
 
-def test_idle_partitions_are_not_in_any_fetch() -> None:
+def test_fetches_do_not_name_idle_partitions() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await create(client, "idle", partitions=100, replicas=3)
         await write(client, 1, "idle", 7)
@@ -121,8 +121,8 @@ def test_idle_partitions_are_not_in_any_fetch() -> None:
     on_three_brokers(scenario)
 
 
-async def longest_send_while_it_leaves(cluster: SimulatedCluster, client: Cluster, leaving: int) -> float:
-    """Seconds, of 300 records one after the other while the broker ``leaving`` is shut down."""
+async def longest_send_during_shutdown(cluster: SimulatedCluster, client: Cluster, leaving: int) -> float:
+    """Send 300 records one after the other while ``leaving`` is shut down; return the seconds of the slowest send."""
     loop, longest = cluster.world.loop, 0.0
     producer = Producer(client, request_timeout=2.0, delivery_timeout=60.0)
     await producer.send("t", b"%-100d" % 0, partition=0)
@@ -137,12 +137,12 @@ async def longest_send_while_it_leaves(cluster: SimulatedCluster, client: Cluste
     return longest
 
 
-def test_nobody_waits_for_a_leader_that_leaves_in_order() -> None:
-    """Controlled shutdown: it leads until the metadata says otherwise, and its followers turn to the next at once."""
+def test_a_controlled_shutdown_of_the_leader_does_not_delay_producers() -> None:
+    """It leads until the metadata names another leader, from which its followers fetch at once."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         leaving = leader_of(cluster)
-        longest = await longest_send_while_it_leaves(cluster, client, leaving)
+        longest = await longest_send_during_shutdown(cluster, client, leaving)
         assert leader_of(cluster) != leaving
         assert await values(client, 300) == list(range(300))
         assert longest < 1.0
@@ -162,7 +162,7 @@ def test_a_leaders_partitions_are_spread_over_as_many_fetchers_as_configured() -
     on_three_brokers(scenario, num_replica_fetchers=3)
 
 
-def test_the_metrics_tell_of_lag_and_of_the_fetchers() -> None:
+def test_metrics_show_the_lag_and_the_fetchers() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, RECORDS)
         leader = leader_of(cluster)
@@ -180,8 +180,8 @@ def test_the_metrics_tell_of_lag_and_of_the_fetchers() -> None:
     on_three_brokers(scenario)
 
 
-def test_the_first_record_of_a_new_topic_does_not_wait_for_followers_that_wait() -> None:
-    """Their fetches are parked at the new leader, and do not name the new partition yet."""
+def test_the_first_record_of_a_new_topic_does_not_wait_for_parked_fetches() -> None:
+    """The fetches of the followers are in the purgatory of the leader, and do not name the new partition yet."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         loop = cluster.world.loop
@@ -196,7 +196,7 @@ def test_the_first_record_of_a_new_topic_does_not_wait_for_followers_that_wait()
     on_three_brokers(scenario)
 
 
-def test_what_is_no_longer_followed_once_the_leader_is_connected_is_not_asked_for() -> None:
+def test_a_partition_that_is_deleted_while_the_fetcher_connects_is_not_fetched() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         follower, leader = others(leader_of(cluster))
         cluster.world.fabric.slow(host_of(follower), host_of(leader), 0.5)
@@ -213,15 +213,16 @@ def test_what_is_no_longer_followed_once_the_leader_is_connected_is_not_asked_fo
     on_three_brokers(scenario)
 
 
-def test_followers_turn_soon_to_a_leader_that_hears_of_it_after_them() -> None:
-    """It refuses them first, and its high watermark waits for them: that is to cost no ``replica.fetch.backoff.ms``."""
+def test_followers_soon_fetch_from_a_leader_that_learns_of_its_role_after_them() -> None:
+    """It refuses their first fetches, and its high watermark waits for them: the refusal must not cost a whole
+    ``replica.fetch.backoff.ms``."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         leaving = leader_of(cluster)
         successor = next(one for one in partition_image(cluster).replicas if one != leaving)
         assert cluster.controller is not None
         await cluster.controller.lab_commands.call("delay", api="FETCH", peer=successor, side="response", ms=100)
-        longest = await longest_send_while_it_leaves(cluster, client, leaving)
+        longest = await longest_send_during_shutdown(cluster, client, leaving)
         assert leader_of(cluster) == successor
         assert longest < 0.5
 

@@ -11,7 +11,7 @@ from milena.lab.world.world import World, simulate
 GROUPS = "kafka_coordinator_group_groupmetadatamanager_num"
 
 
-def test_the_size_and_the_offsets_of_each_log() -> None:
+def test_metrics_show_the_size_and_the_offsets_of_each_log() -> None:
     async def run(world: World) -> None:
         cluster = await start_cluster(world)
         metrics = cluster.brokers[1].metrics
@@ -35,7 +35,7 @@ def test_the_size_and_the_offsets_of_each_log() -> None:
     simulate(run, seed=0)
 
 
-def test_groups_are_counted_by_their_states() -> None:
+def test_metrics_count_groups_by_state() -> None:
     async def run(world: World) -> None:
         cluster = await start_cluster(world)
         metrics = cluster.brokers[1].metrics

@@ -1,4 +1,4 @@
-"""Brokers that answer rubbish to a client: it raises Kafka's errors and connection errors, and nothing else."""
+"""Brokers that send malformed responses to a client: it raises only KafkaError and connection errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Foreseen = (KafkaError, ChannelError, TimeoutError)
 
 
 def with_hostile_brokers(work: Callable[[Cluster, HostileNetwork], Awaitable[None]], seed: int) -> None:
-    """``work`` gets a client whose brokers are hostile, of a cluster with a topic ``t`` that has RECORDS records."""
+    """Run ``work`` with a client that gets malformed responses; the topic ``t`` has RECORDS records."""
 
     async def run(world: World) -> None:
         cluster = await start_cluster(world, 2)
@@ -56,7 +56,7 @@ def addresses(cluster: SimulatedCluster) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("seed", seeds(4))
-def test_a_producer(seed: int) -> None:
+def test_a_producer_raises_only_foreseen_errors(seed: int) -> None:
     async def work(client: Cluster, _network: HostileNetwork) -> None:
         producer = Producer(client, request_timeout=2.0, delivery_timeout=20.0)
         for number in range(10):
@@ -68,7 +68,7 @@ def test_a_producer(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(4))
-def test_a_consumer(seed: int) -> None:
+def test_a_consumer_raises_only_foreseen_errors(seed: int) -> None:
     async def work(client: Cluster, _network: HostileNetwork) -> None:
         consumer = Consumer(client, reset="earliest", max_wait_ms=100)
         consumer.assign({("t", 0): 0})
@@ -82,7 +82,7 @@ def test_a_consumer(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(4))
-def test_a_member_of_a_group(seed: int) -> None:
+def test_a_member_of_a_group_raises_only_foreseen_errors(seed: int) -> None:
     async def work(client: Cluster, _network: HostileNetwork) -> None:
         consumer = GroupConsumer(client, "g", ["t"])
         for _ in range(10):
@@ -98,7 +98,7 @@ def test_a_member_of_a_group(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(8))
-def test_an_administrator(seed: int) -> None:
+def test_admin_requests_raise_only_foreseen_errors(seed: int) -> None:
     async def work(client: Cluster, _network: HostileNetwork) -> None:
         for number in range(10):
             topic = f"n{number}"

@@ -1,6 +1,6 @@
-"""Peers that answer rubbish to what a broker asks them: it lives, asks again with pauses, and recovers.
+"""Peers that send malformed responses to a broker: it keeps running, retries with backoff, and recovers.
 
-In the simulation an error that nobody foresaw ends the node (``runtime.containment``), so that these tests find it.
+In the simulation an unexpected error ends the node (``runtime.containment``), so that these tests find it.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from tests.simulation.steps import QUICK, create, partition_image, seeds, storag
 VICTIM = 2
 SNAPSHOTS = {"metadata_log_max_record_bytes_between_snapshots": 2000}
 NO_REFUSALS = (wrong_correlation, truncated, trailing, ones, closed)
-"""A registration that is refused does end a broker."""
+"""Misdeeds without invalid values: a refused registration would end the broker."""
 BROKERS = (1, 2, 3)
 
 
 class Attack:
-    """A cluster of three brokers, of which the second hears rubbish from ``begin`` to ``end``."""
+    """A cluster of three brokers. From ``begin`` to ``end`` the second one gets malformed responses."""
 
     def __init__(self, cluster: SimulatedCluster, seed: int) -> None:
         self.cluster = cluster
         self.networks: list[HostileNetwork] = []
         self.from_the_start: frozenset[int] = frozenset()
-        """The APIs whose answers to the next process are hit from its first request on."""
+        """The APIs whose responses to the next process are malformed from its first request on."""
         self._seed = seed
         cluster.makers = {host_of(VICTIM): self._make}
 
@@ -88,8 +88,8 @@ def in_sync(cluster: SimulatedCluster) -> bool:
 
 
 @pytest.mark.parametrize("seed", seeds(6))
-def test_a_broker_lives_on_rubbish_and_recovers(seed: int) -> None:
-    """Heartbeats, metadata, fetches as a follower, AlterPartition as a leader, forwarded requests, producer ids."""
+def test_a_broker_survives_malformed_responses_and_recovers(seed: int) -> None:
+    """Of heartbeats, metadata, fetches as a follower, AlterPartition as a leader, forwarded requests, producer ids."""
 
     async def scenario(attack: Attack, client: Cluster) -> None:
         cluster = attack.cluster
@@ -106,7 +106,7 @@ def test_a_broker_lives_on_rubbish_and_recovers(seed: int) -> None:
         await asyncio.sleep(5)
         cluster.check_alive()
         await cluster.kill(host_of(VICTIM))
-        # Rubbish that can be read is believed if it comes from the controller: the copy of the metadata may be wrong.
+        # A broker believes the controller if a response can be decoded: its copy of the metadata may be wrong.
         files = storage_of(cluster, VICTIM).files
         for path in [path for path in files if "/__cluster_metadata-0/" in path]:
             del files[path]
@@ -129,7 +129,7 @@ def test_a_broker_lives_on_rubbish_and_recovers(seed: int) -> None:
     ],
     ids=lambda key: key.name,
 )
-def test_one_kind_of_answer_is_always_rubbish_and_the_others_go_on(key: ApiKey) -> None:
+def test_a_broker_survives_that_all_responses_of_one_api_are_malformed(key: ApiKey) -> None:
     async def scenario(attack: Attack, client: Cluster) -> None:
         cluster = attack.cluster
         await create(client, partitions=3, replicas=3)
@@ -158,9 +158,9 @@ def test_one_kind_of_answer_is_always_rubbish_and_the_others_go_on(key: ApiKey) 
     [ApiKey.BROKER_REGISTRATION, ApiKey.FETCH_SNAPSHOT, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH],
     ids=lambda key: key.name,
 )
-def test_a_broker_that_hears_rubbish_at_its_start_waits_until_it_ends(key: ApiKey) -> None:
-    """Without its disk it needs the metadata's snapshot; with it, it has led in an epoch that is over, and a leader's
-    log begins after its own ends."""
+def test_a_broker_that_gets_malformed_responses_at_start_up_waits_until_they_end(key: ApiKey) -> None:
+    """A broker without its disk needs the metadata snapshot. A broker with its disk has led in a former epoch, and the
+    log of the new leader begins after its own end."""
 
     async def scenario(attack: Attack, client: Cluster) -> None:
         cluster = attack.cluster
@@ -198,7 +198,7 @@ async def _create_through_the_victim(client: Cluster) -> None:
 
 
 async def _ask_the_victim(client: Cluster, turn: int) -> None:
-    """What it has to ask the controller for."""
+    """Send requests for which the broker has to ask the controller."""
     channel = client.separate_channel(host_of(VICTIM), 9092)
     topic = {"name": f"n{turn}", "num_partitions": 2, "replication_factor": 3, "assignments": [], "configs": []}
     for key, fields in (

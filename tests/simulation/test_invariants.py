@@ -1,4 +1,4 @@
-"""A watched cluster: nothing is said while all is right, and what is planted behind the nodes' backs is found."""
+"""The invariants of a simulated cluster: a correct cluster has no violations, and planted violations are found."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def log_of(cluster: SimulatedCluster, broker: int) -> UnifiedLog:
 
 
 def run(plant: Callable[[SimulatedCluster], None] | None) -> None:
-    """Three replicas with some records, what is planted, and a look at everything."""
+    """Create three replicas with some records, plant a violation, and return what the check finds."""
 
     async def scenario(world: World) -> None:
         cluster = await start_cluster(world, 3, QUICK, watched=True)
@@ -93,7 +93,7 @@ def leader_epoch_back(cluster: SimulatedCluster) -> None:
     partition.changed()
 
 
-def test_a_cluster_at_work_breaks_nothing() -> None:
+def test_a_cluster_under_load_has_no_violations() -> None:
     run(None)
 
 
@@ -110,13 +110,13 @@ def test_a_cluster_at_work_breaks_nothing() -> None:
     ],
     ids=lambda one: getattr(one, "__name__", ""),
 )
-def test_what_is_planted_is_found(plant: Callable[[SimulatedCluster], None], text: str) -> None:
+def test_a_planted_violation_is_found(plant: Callable[[SimulatedCluster], None], text: str) -> None:
     with pytest.raises(InvariantBroken, match=text):
         run(plant)
 
 
-def test_an_earlier_incarnation_that_is_let_into_the_isr_is_found() -> None:
-    """What the controller refuses (KIP-903), written into its metadata: the log of the new incarnation is empty."""
+def test_adding_an_earlier_incarnation_to_the_isr_is_found() -> None:
+    """The test writes into the metadata what the controller refuses (KIP-903). The new incarnation has an empty log."""
 
     async def scenario(world: World) -> None:
         cluster = await start_cluster(world, 3, QUICK, watched=True)

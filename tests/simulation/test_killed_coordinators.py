@@ -1,5 +1,5 @@
-"""A group whose members die, and whose coordinators are killed, one after the other: its next member does not wait for
-longer than one session from when the log was read."""
+"""A group whose members die, and whose coordinators are killed one after the other: the next member waits for at most
+one session timeout after the new coordinator has loaded the group."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.simulation.steps import QUICK
 GROUP = "g"
 SESSION_MS = 10_000
 SLACK = 0.5
-"""Seconds of the simulated network."""
+"""Seconds for the delays of the simulated network."""
 CONFIG = QUICK | {
     "offsets_topic_num_partitions": 1,
     "offsets_topic_replication_factor": 3,
@@ -31,7 +31,7 @@ CONFIG = QUICK | {
 
 
 async def coordinator(client: Cluster) -> tuple[int, Channel]:
-    """The broker that has loaded the group."""
+    """Wait until a broker has loaded the group; return its id and a channel to it."""
     attempt = 0
     while True:
         with contextlib.suppress(KafkaError, ChannelError, TimeoutError):
@@ -45,7 +45,7 @@ async def coordinator(client: Cluster) -> tuple[int, Channel]:
 
 
 async def join(channel: Channel, **fields: Any) -> Any:
-    """The answer to a newcomer's second JoinGroup; its rebalance timeout is far longer than its session."""
+    """Join as a new member; return the response to the second JoinGroup. The rebalance timeout exceeds the session."""
     asked = joining(GROUP) | {"session_timeout_ms": SESSION_MS, "rebalance_timeout_ms": 300_000} | fields
     asked["member_id"] = (await channel.request(ApiKey.JOIN_GROUP, 9, **asked)).member_id
     return await channel.request(ApiKey.JOIN_GROUP, 9, timeout=600.0, **asked)
@@ -58,7 +58,7 @@ async def synced(channel: Channel, joined: Any) -> None:
 
 
 async def kill(cluster: SimulatedCluster, client: Cluster, broker: int) -> tuple[int, Channel, float]:
-    """kill -9; who has the group then, and since when at the latest."""
+    """Kill the broker; return the next coordinator, a channel to it, and a time when it has loaded the group."""
     await cluster.kill(host_of(broker))
     found, channel = await coordinator(client)
     assert found != broker
@@ -67,7 +67,7 @@ async def kill(cluster: SimulatedCluster, client: Cluster, broker: int) -> tuple
 
 @pytest.mark.parametrize("kills", [1, 2])
 @pytest.mark.parametrize("rebalancing", [False, True], ids=["stable", "while-another-joins"])
-def test_a_newcomer_waits_for_one_session(kills: int, rebalancing: bool) -> None:
+def test_a_new_member_waits_for_at_most_one_session_timeout(kills: int, rebalancing: bool) -> None:
     async def scenario(world: World) -> None:
         cluster = await start_cluster(world, 3, CONFIG | {"min_insync_replicas": 1})
         async with cluster.client() as client, asyncio.TaskGroup() as tasks:
@@ -89,6 +89,6 @@ def test_a_newcomer_waits_for_one_session(kills: int, rebalancing: bool) -> None
 
 
 async def lost(answer: Any) -> None:
-    """The answer does not come: its coordinator is killed."""
+    """Expect that no response comes, because the coordinator is killed."""
     with pytest.raises(ChannelError):
         await answer

@@ -1,4 +1,4 @@
-"""The commands of simulated nodes: requests caught on the way, and what nodes tell of themselves."""
+"""The lab commands of simulated nodes: rules for requests, and descriptions of the state of a node."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_held_produce_waits_and_is_written_on_release() -> None:
     simulate(scenario, seed=1)
 
 
-def test_forwarded_requests_are_caught_at_the_controller() -> None:
+def test_rules_of_the_controller_match_forwarded_requests() -> None:
     async def scenario(world: World) -> None:
         cluster = await start_cluster(world)
         assert cluster.controller is not None
@@ -61,7 +61,7 @@ def test_forwarded_requests_are_caught_at_the_controller() -> None:
     simulate(scenario, seed=2)
 
 
-def test_held_requests_of_a_broker_do_not_hold_its_heartbeats() -> None:
+def test_held_requests_of_a_broker_do_not_delay_its_heartbeats() -> None:
     async def scenario(world: World) -> None:
         cluster = await start_cluster(world, overrides=QUICK)
         assert cluster.controller is not None
@@ -91,28 +91,28 @@ def test_dropped_heartbeats_fence_a_broker() -> None:
     simulate(scenario, seed=4)
 
 
-def test_a_follower_whose_fetches_are_held_holds_the_high_watermark() -> None:
+def test_held_fetches_of_a_follower_hold_the_high_watermark_back() -> None:
     async def scenario(world: World) -> None:
         cluster = await start_cluster(world, brokers=3)
         async with cluster.client() as client, asyncio.TaskGroup() as tasks:
             await create(client, replicas=3)
             await write(client, 1)
-            told = await cluster.brokers[1].lab_commands.call("describe_partition", topic="t", partition=0)
-            leader = told["leader"]
+            shown = await cluster.brokers[1].lab_commands.call("describe_partition", topic="t", partition=0)
+            leader = shown["leader"]
             slow, quick = (number for number in cluster.brokers if number != leader)
             lab_commands = cluster.brokers[leader].lab_commands
             rule = (await lab_commands.call("hold", api="FETCH", peer=slow))["rule"]
             await lab_commands.call("wait", rule=rule)
             writing = tasks.create_task(write(client, 1, first=1))
             await asyncio.sleep(1)
-            told = await lab_commands.call("describe_partition", topic="t", partition=0)
-            assert (told["role"], told["log_end_offset"], told["high_watermark"]) == ("leader", 2, 1)
-            assert {int(node): state["log_end_offset"] for node, state in told["replicas"].items()} == {
+            shown = await lab_commands.call("describe_partition", topic="t", partition=0)
+            assert (shown["role"], shown["log_end_offset"], shown["high_watermark"]) == ("leader", 2, 1)
+            assert {int(node): state["log_end_offset"] for node, state in shown["replicas"].items()} == {
                 quick: 2,
                 slow: 1,
             }
-            told = await cluster.brokers[slow].lab_commands.call("describe_partition", topic="t", partition=0)
-            assert (told["role"], told["leader"], told["log_end_offset"], told["fetcher"]["leader"]) == (
+            shown = await cluster.brokers[slow].lab_commands.call("describe_partition", topic="t", partition=0)
+            assert (shown["role"], shown["leader"], shown["log_end_offset"], shown["fetcher"]["leader"]) == (
                 "follower",
                 leader,
                 1,
@@ -139,7 +139,7 @@ def test_images_are_equal_at_equal_offsets() -> None:
     simulate(scenario, seed=5)
 
 
-def test_an_unknown_partition_is_a_sentence() -> None:
+def test_an_unknown_partition_is_reported_as_a_sentence() -> None:
     async def scenario(world: World) -> None:
         cluster = await start_cluster(world)
         with pytest.raises(LabCommandError, match="describe_partition: UNKNOWN_TOPIC_OR_PARTITION"):

@@ -1,4 +1,4 @@
-"""Who leads, as clients and administrators see it: orderly and other ends of leaders, elections, reassignments, ELR."""
+"""Leadership as clients and administrators see it: shutdown and failure of leaders, elections, reassignments, ELR."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tests.simulation.steps import NO_CONFIGS, broker_image, create, partition_i
 UNCLEAN = "unclean.leader.election.enable"
 MIN_ISR = "min.insync.replicas"
 METADATA_REFRESH = 0.5
-"""Seconds in which a client must find a new leader that is there already."""
+"""Seconds in which a client must find a leader that is already elected."""
 KILLED = 1.0
-"""Seconds to find that a process has gone, elect another leader, and tell clients."""
+"""Seconds to notice that a process has ended, elect another leader, and report it to clients."""
 
 
 def on_three(
@@ -43,7 +43,7 @@ def on_three(
 
 
 async def on(client: Cluster, *brokers: int, name: str = "t", configs: dict[str, str] | None = None) -> None:
-    """A topic of one partition on these brokers, led by the first, known to all."""
+    """Create a topic of one partition on these brokers, led by the first; wait until all brokers know it."""
     topic = admin.NewTopic(name, assignments={0: brokers}, configs=configs or NO_CONFIGS)
     assert await admin.create_topics(client, [topic]) == {name: None}
     attempt = 0
@@ -54,7 +54,7 @@ async def on(client: Cluster, *brokers: int, name: str = "t", configs: dict[str,
 
 @dataclass
 class Load:
-    """acks=all, one record after the other; the longest time that one of them took."""
+    """Sends records with acks=all one after the other, and notes the longest time of a send."""
 
     count: int = 0
     longest: float = 0.0
@@ -66,7 +66,7 @@ class Load:
 
 @asynccontextmanager
 async def load(cluster: SimulatedCluster, client: Cluster) -> AsyncIterator[Load]:
-    """Writes numbers to ``t`` as long as the context lasts, and then finds each of them there once, in order."""
+    """Write numbers to ``t`` within the context; at its end check that each is in ``t`` once, in order."""
     clock, said = cluster.world.loop, Load()
     producer = Producer(client, request_timeout=5.0, delivery_timeout=60.0)
 
@@ -93,8 +93,8 @@ async def all_in_sync(cluster: SimulatedCluster, count: int = 3) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(3))
-def test_brokers_that_stop_in_order_are_not_missed(seed: int) -> None:
-    """A controlled shutdown without an unavailable moment (docs/kafka-semantics.md: Broker lifecycle)."""
+def test_controlled_shutdowns_cause_no_unavailability(seed: int) -> None:
+    """docs/kafka-semantics.md: Broker lifecycle."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await on(client, 1, 2, 3, configs={MIN_ISR: "2"})
@@ -114,7 +114,7 @@ def test_brokers_that_stop_in_order_are_not_missed(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(3))
-def test_a_killed_leader_is_replaced_within_a_second_and_comes_back_at_once(seed: int) -> None:
+def test_a_killed_leader_is_replaced_within_a_second_and_rejoins_at_once(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await on(client, 1, 2, 3, configs={MIN_ISR: "2"})
         async with load(cluster, client) as seen:
@@ -134,7 +134,7 @@ def test_a_killed_leader_is_replaced_within_a_second_and_comes_back_at_once(seed
     on_three(scenario, seed=seed)
 
 
-def test_a_leader_without_power_is_replaced_when_its_session_has_run_out() -> None:
+def test_a_leader_without_power_is_replaced_after_its_session_timeout() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await on(client, 1, 2, 3, configs={MIN_ISR: "2"})
         async with load(cluster, client) as seen:
@@ -149,7 +149,7 @@ def test_a_leader_without_power_is_replaced_when_its_session_has_run_out() -> No
     on_three(scenario)
 
 
-def test_the_controller_and_a_broker_may_be_cut_off_for_less_than_a_session() -> None:
+def test_a_cut_between_controller_and_broker_within_a_session_has_no_effect() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await on(client, 1, 2, 3)
         before = partition_image(cluster)
@@ -164,8 +164,8 @@ def test_the_controller_and_a_broker_may_be_cut_off_for_less_than_a_session() ->
     on_three(scenario)
 
 
-def test_a_restarted_controller_fences_nobody_that_lives() -> None:
-    """The connections of all heartbeats end at once, and the brokers' listeners are there."""
+def test_a_restarted_controller_fences_no_running_broker() -> None:
+    """The connections of all heartbeats break at once, while the listeners of the brokers can be reached."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await on(client, 1, 2, 3)
@@ -180,7 +180,7 @@ def test_a_restarted_controller_fences_nobody_that_lives() -> None:
     on_three(scenario)
 
 
-def test_preferred_replicas_lead_again_when_asked_for() -> None:
+def test_an_election_on_request_makes_the_preferred_replicas_lead() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await on(client, 1, 2, 3)
         await cluster.stop_broker(1)
@@ -208,7 +208,7 @@ async def elected(
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_preferred_replicas_lead_again_by_themselves(enabled: bool) -> None:
+def test_the_controller_rebalances_to_the_preferred_replicas_by_itself(enabled: bool) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await on(client, 1, 2, 3)
         await cluster.stop_broker(1)
@@ -226,7 +226,7 @@ def test_preferred_replicas_lead_again_by_themselves(enabled: bool) -> None:
 
 
 async def without_leader(cluster: SimulatedCluster, client: Cluster) -> None:
-    """``t`` on 1, 2, 3, of which 1 was the last in sync; 1 is gone."""
+    """Create ``t`` on brokers 1, 2 and 3, let 1 be the last one in the ISR, and kill it."""
     await on(client, 1, 2, 3)
     for broker in (2, 3, 1):
         await cluster.kill(host_of(broker))
@@ -236,7 +236,7 @@ async def without_leader(cluster: SimulatedCluster, client: Cluster) -> None:
     assert (partition_image(cluster).leader, partition_image(cluster).isr) == (-1, (1,))
 
 
-def test_an_unclean_election_needs_someone_who_asks_for_it() -> None:
+def test_an_unclean_election_happens_only_on_request() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await without_leader(cluster, client)
         assert await elected(client, None) == {("t", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
@@ -277,7 +277,7 @@ def test_replicas_are_moved_under_load() -> None:
     on_three(scenario, brokers=4)
 
 
-def test_a_reassignment_that_cannot_end_is_listed_and_cancelled() -> None:
+def test_a_reassignment_that_cannot_complete_is_listed_and_can_be_cancelled() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await on(client, 1, 2, 3)
         await cluster.stop_broker(4)
@@ -295,7 +295,7 @@ def test_a_reassignment_that_cannot_end_is_listed_and_cancelled() -> None:
     on_three(scenario, brokers=4)
 
 
-def test_a_broker_that_will_not_come_back_is_unregistered() -> None:
+def test_a_broker_that_does_not_return_can_be_unregistered() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await on(client, 1, 2, 3)
         await cluster.kill(host_of(1))
@@ -314,7 +314,7 @@ def test_a_broker_that_will_not_come_back_is_unregistered() -> None:
     on_three(scenario)
 
 
-def test_the_quorum_knows_how_far_its_observers_are() -> None:
+def test_describe_quorum_returns_the_log_end_offsets_of_the_observers() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await asyncio.sleep(1)
         quorum = await replicas.describe_quorum(client)
@@ -325,7 +325,7 @@ def test_the_quorum_knows_how_far_its_observers_are() -> None:
 
 
 def test_eligible_replicas_are_elected_where_the_feature_is_on() -> None:
-    """KIP-966: below its minimum the ISR's former members may lead, unless they ended uncleanly."""
+    """KIP-966: former members of an ISR below min.insync.replicas may lead, unless their shutdown was unclean."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         update = {"feature": "eligible.leader.replicas.version", "max_version_level": 1, "upgrade_type": 1}
@@ -353,7 +353,7 @@ def test_eligible_replicas_are_elected_where_the_feature_is_on() -> None:
     on_three(scenario)
 
 
-def test_another_minimum_clears_eligibility() -> None:
+def test_changing_min_insync_replicas_clears_the_elr() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         update = {"feature": "eligible.leader.replicas.version", "max_version_level": 1, "upgrade_type": 1}
         await client.ask_any(ApiKey.UPDATE_FEATURES, feature_updates=[update], timeout_ms=5000)
@@ -366,7 +366,7 @@ def test_another_minimum_clears_eligibility() -> None:
     on_three(scenario)
 
 
-def test_topics_made_while_a_broker_is_away_take_it_in_later() -> None:
+def test_a_returning_broker_joins_the_isr_of_topics_that_were_created_meanwhile() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await cluster.stop_broker(2)
         await create(client, replicas=3)

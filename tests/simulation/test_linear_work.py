@@ -1,4 +1,4 @@
-"""No request costs more than its elements do: the work of every API grows with their number, not with its square."""
+"""The work for a request of every API grows linearly with the number of elements in its arrays."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tests.simulation.many_elements import Elements, array_paths
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 GROWTH = 7
-"""With four times as many elements linear work is four times as much at most, quadratic work nearly sixteen times."""
+"""With four times as many elements linear work grows at most fourfold, quadratic work nearly sixteenfold."""
 NOISE = 4_000
-"""Lines that the nodes run meanwhile for themselves."""
+"""Lines that periodic tasks of the nodes may run meanwhile."""
 LAST = (ApiKey.DELETE_TOPICS, ApiKey.UNREGISTER_BROKER)
-"""They take away what the others use."""
+"""APIs that delete what the others use; they are asked last."""
 
 
 def is_worse_than_linear(counted: Sequence[int], noise: int) -> bool:
@@ -36,11 +36,11 @@ def is_worse_than_linear(counted: Sequence[int], noise: int) -> bool:
 
 
 async def grown(asker: Asker, key: ApiKey, version: int) -> list[str]:
-    """Which arrays of a request are worth a complaint."""
+    """Complaints about the arrays of a request whose work grows faster than linearly."""
     complaints = []
     for path in array_paths(key, version):
         for elements in Elements:
-            await asker.send(key, version, path, elements, SIZES[-1])  # what is written, made and imported once
+            await asker.send(key, version, path, elements, SIZES[-1])  # work that is done only once, such as imports
             await asyncio.sleep(2)
             counted = [await asker.ask(key, version, path, elements, count) for count in SIZES]
             lines, comparisons = zip(*counted, strict=True)
@@ -51,7 +51,7 @@ async def grown(asker: Asker, key: ApiKey, version: int) -> list[str]:
 
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch) -> Iterator[Work]:
-    """Counts the values of all requests that nodes decode."""
+    """A counter that is attached to the values of all requests that nodes decode."""
     counted = Work()
 
     def watch(module: Any, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Replicas that move between the log directories of their broker, while they are written and read."""
+"""Replicas that move between the log directories of their broker while clients write and read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RECORDS = 40
 
 
 async def described(client: Cluster, broker: int) -> dict[str, list[Any]]:
-    """What DescribeLogDirs says of each directory's replicas."""
+    """The replicas of each directory in a DescribeLogDirs response."""
     response = await client.to(host_of(broker), 9092).request(ApiKey.DESCRIBE_LOG_DIRS, topics=None)
     return {one.log_dir: [p for topic in one.topics for p in topic.partitions] for one in response.results}
 
@@ -50,7 +50,7 @@ def test_a_replica_moves_while_it_is_written(seed: int) -> None:
     on_brokers(1, scenario, seed=seed)
 
 
-def test_a_log_whose_last_records_were_compacted_away_moves_and_keeps_its_end() -> None:
+def test_a_log_whose_last_records_were_compacted_away_keeps_its_end_offset_in_a_move() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 5)
         log = cluster.brokers[1].logs.get("t", 0)
@@ -69,8 +69,8 @@ def test_a_log_whose_last_records_were_compacted_away_moves_and_keeps_its_end() 
     on_brokers(1, scenario)
 
 
-def test_kafka_20961_epochs_without_records_come_along() -> None:
-    """KAFKA-15608, KAFKA-20961: a follower that asks for such an epoch would find that its leader knows less."""
+def test_kafka_20961_a_move_keeps_epochs_without_records() -> None:
+    """KAFKA-15608, KAFKA-20961: else a follower that asks for such an epoch gets an older epoch from its leader."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 5)
@@ -91,7 +91,7 @@ def test_kafka_20961_epochs_without_records_come_along() -> None:
     on_brokers(1, scenario)
 
 
-def test_kafka_20961_followers_go_on_after_a_leader_with_empty_epochs_has_moved() -> None:
+def test_kafka_20961_followers_keep_replicating_after_a_leader_with_empty_epochs_has_moved() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, RECORDS)
         for _ in range(2):
@@ -130,7 +130,7 @@ def test_a_log_that_begins_in_the_middle_of_a_batch_is_copied() -> None:
     on_brokers(1, scenario)
 
 
-def test_followers_and_leaders_move_and_the_cluster_goes_on() -> None:
+def test_leaders_and_followers_move_while_the_cluster_serves() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, RECORDS)
         targets = {broker: other_than(directory_of(cluster, broker)) for broker in (1, 2, 3)}
@@ -151,7 +151,7 @@ def test_followers_and_leaders_move_and_the_cluster_goes_on() -> None:
     on_brokers(3, scenario)
 
 
-def test_a_move_to_where_the_log_is_ends_the_one_under_way() -> None:
+def test_a_move_to_the_current_directory_cancels_the_move_in_progress() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, RECORDS)
         home = directory_of(cluster, 1)
@@ -190,7 +190,7 @@ def test_a_crash_in_the_middle_of_a_move_loses_nothing(seed: int) -> None:
     on_brokers(1, scenario, seed=seed)
 
 
-def test_a_failing_target_leaves_the_replica_where_it_is() -> None:
+def test_a_replica_stays_in_its_directory_if_the_target_fails() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, RECORDS)
         home = directory_of(cluster, 1)
@@ -206,7 +206,7 @@ def test_a_failing_target_leaves_the_replica_where_it_is() -> None:
     on_brokers(1, scenario)
 
 
-def test_what_cannot_be_moved_is_refused_with_kafkas_codes() -> None:
+def test_impossible_moves_are_refused_with_the_error_codes_of_kafka() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         home = directory_of(cluster, 1)
         assert await move(client, 1, "/nowhere") is ErrorCode.LOG_DIR_NOT_FOUND
@@ -220,7 +220,7 @@ def test_what_cannot_be_moved_is_refused_with_kafkas_codes() -> None:
     on_brokers(2, scenario)
 
 
-def test_of_a_partition_that_is_named_twice_the_last_directory_counts() -> None:
+def test_the_last_directory_counts_for_a_partition_that_is_named_twice() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 1)
         before = directory_of(cluster, 1)

@@ -1,4 +1,4 @@
-"""Batches whose check takes many goes of the loop, in a simulated cluster: order, replicas, and the same run again."""
+"""Batches whose validation takes many iterations of the event loop: order, replication, repeatable runs."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def batch(count: int, sequence: int, codec: Codec, now: int) -> bytes:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Waits for what no event tells of, at most a virtual minute."""
+    """Wait until ``condition`` is true, at most a virtual minute."""
     async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.1)
 
 
 def leaders(cluster: SimulatedCluster) -> list[int]:
-    """Who leads the partition with all replicas in sync."""
+    """The leader of the partition, once all replicas are in the ISR."""
     hosted = [(number, broker.partitions.find("t", 0)) for number, broker in cluster.brokers.items()]
     return [number for number, found in hosted if found is not None and found.is_leader and len(found.isr) == 3]
 
@@ -86,7 +86,7 @@ async def in_order(world: World) -> tuple[list[Any], list[bytes]]:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_what_follows_on_a_connection_does_not_overtake_a_long_check(seed: int) -> None:
+def test_later_requests_of_a_connection_do_not_overtake_a_long_validation(seed: int) -> None:
     answers, logs = simulate(in_order, seed=seed)
     assert answers == [(0, 0), (0, COUNT), (0, COUNT + 1), (0, 2 * COUNT + 1)]
     assert len(set(logs)) == 1

@@ -1,4 +1,4 @@
-"""A controller that has lost metadata: it does not lead without it, brokers wait for it, and nothing is forgotten."""
+"""A controller that has lost metadata: brokers with more metadata wait, and no acknowledged record is lost."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def storage(cluster: SimulatedCluster, name: str = CONTROLLER) -> Storage:
 
 
 def put_out(files: Storage, place: Path) -> Path:
-    """The files of a metadata log on a disk of the machine that the tests run on."""
+    """Write the files of a simulated metadata log to the disk of the machine that runs the tests."""
     for path, inode in files.files.items():
         if path.startswith(FOLDER):
             target = place / path.removeprefix("/")
@@ -61,7 +61,7 @@ def put_back(files: Storage, place: Path) -> None:
 
 
 def lose(files: Storage, topic: str) -> bytes:
-    """The controller's log ends before the batch with the topic, and nothing tells of more; returns what it was."""
+    """Truncate the metadata log before the batch with the topic, without a trace; return the former log."""
     whole = bytes(files.files[LOG].data)
     position = 0
     while True:
@@ -80,7 +80,7 @@ async def is_waiting(cluster: SimulatedCluster, broker: int) -> bool:
     return broker_image(cluster, broker).fenced
 
 
-def test_a_flipped_byte_is_mended_from_a_brokers_copy(tmp_path: Path) -> None:
+def test_a_flipped_byte_is_repaired_from_the_copy_of_a_broker(tmp_path: Path) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await cluster.kill(CONTROLLER)
         files = storage(cluster)
@@ -88,7 +88,7 @@ def test_a_flipped_byte_is_mended_from_a_brokers_copy(tmp_path: Path) -> None:
         with pytest.raises(NodeEnded, match="are lost"):
             await cluster.start_controller()
         cluster.world.machine(CONTROLLER).failures.clear()
-        # Brokers serve what they know.
+        # Brokers serve with the metadata that they have.
         await write(client, RECORDS, first=RECORDS)
         ours = put_out(files, tmp_path / "controller")
         copy = put_out(storage(cluster, host_of(1)), tmp_path / "broker")
@@ -106,9 +106,9 @@ def test_a_flipped_byte_is_mended_from_a_brokers_copy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("epoch", "at"), [(epoch, at) for epoch in (1, 2) for at in (4, 7, 13, 15, 70)])
-def test_a_broker_with_a_flipped_byte_in_its_copy_fetches_it_anew(epoch: int, at: int) -> None:
-    """In a base offset, a leader epoch (no checksum covers these), or the content; of a record, or of the one that
-    begins an epoch."""
+def test_a_broker_with_a_flipped_byte_in_its_copy_fetches_it_again(epoch: int, at: int) -> None:
+    """The byte is in a base offset, a leader epoch (no checksum covers these) or the content: of the batch of a record,
+    or of the batch that begins an epoch."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await cluster.kill(CONTROLLER)
@@ -133,19 +133,19 @@ def test_a_broker_with_a_flipped_byte_in_its_copy_fetches_it_anew(epoch: int, at
     on_a_cluster(scenario)
 
 
-def test_brokers_that_know_more_than_the_controller_wait_and_keep_what_they_have() -> None:
+def test_brokers_with_more_metadata_than_the_controller_wait_and_keep_their_metadata() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await cluster.kill(CONTROLLER)
         whole = lose(storage(cluster), "later")
         await cluster.start_controller()
         assert await is_waiting(cluster, 1)
         assert "later" in cluster.brokers[1].image.topics
-        # So does one that is started again, although its metadata has passed the offset of its registration.
+        # A restarted broker waits too, although its metadata has passed the offset of its registration.
         await cluster.kill(host_of(1))
         again = asyncio.ensure_future(cluster.start_broker(1))
         assert await is_waiting(cluster, 1)
         assert not again.done() and "/data/later-0" in storage(cluster, host_of(1)).folders
-        # What was lost is found.
+        # The lost metadata is put back.
         await cluster.kill(CONTROLLER)
         storage(cluster).files[LOG].data[:] = whole
         for name in (COMMITTED, EPOCHS):
@@ -161,7 +161,7 @@ def test_brokers_that_know_more_than_the_controller_wait_and_keep_what_they_have
     on_a_cluster(scenario)
 
 
-def test_a_broker_without_its_copy_takes_what_the_controller_has() -> None:
+def test_a_broker_without_its_copy_accepts_the_metadata_of_the_controller() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await cluster.kill(CONTROLLER)
         lose(storage(cluster), "later")

@@ -1,4 +1,4 @@
-"""The data folder of M1 on simulated disks, at the time it was written: after an end in order, and after a crash."""
+"""The data folder of M1 on simulated disks, at the time when it was written: after a clean shutdown and a crash."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ async def everything_is_there(cluster: SimulatedCluster, client: Cluster) -> Non
     assert await inventory(client) == manifest()["inventory"]
 
 
-def test_everything_is_there() -> None:
+def test_all_data_of_m1_is_there_after_a_clean_shutdown() -> None:
     on_the_data_of_m1(everything_is_there)
 
 
 @pytest.mark.parametrize(
     "lost", [".kafka_cleanshutdown", "index", ".snapshot", "-offset-checkpoint", "leader-epoch-checkpoint"]
 )
-def test_everything_is_there_after_a_crash_that_lost_files(lost: str) -> None:
-    """Recovery of all segments, with one kind of files missing."""
+def test_all_data_of_m1_is_there_after_a_crash_that_lost_files(lost: str) -> None:
+    """All segments are recovered, with one kind of files missing."""
 
     def crash(world: World) -> None:
         files = world.machine(host_of(1)).storage.files
-        # The start of a log that was trimmed within a segment stands in its checkpoint alone.
+        # If a log starts within a segment, only the checkpoint has its start.
         kept = ("__cluster_metadata", "/log-start-offset-checkpoint")
         for path in list(files):
             if path.endswith((".kafka_cleanshutdown", lost)) and not any(name in path for name in kept):
@@ -58,7 +58,7 @@ def test_everything_is_there_after_a_crash_that_lost_files(lost: str) -> None:
     on_the_data_of_m1(everything_is_there, crash)
 
 
-def test_it_goes_on_from_there() -> None:
+def test_a_cluster_continues_with_the_data_of_m1() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         member = GroupConsumer(client, "readers", ["segments"], auto_commit=False)
         records = await member.poll(30)
@@ -74,7 +74,7 @@ def test_it_goes_on_from_there() -> None:
     on_the_data_of_m1(scenario)
 
 
-def test_the_idempotent_producer_is_known() -> None:
+def test_the_state_of_the_idempotent_producer_of_m1_is_known() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         known = manifest()["producer"]
         channel, _, _ = await client.leader("idempotent", 0)

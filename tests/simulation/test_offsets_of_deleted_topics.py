@@ -1,4 +1,4 @@
-"""Offsets of topics that were deleted while nobody coordinated their groups."""
+"""Offsets of topics that were deleted while their groups had no coordinator."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.simulation.steps import QUICK, create
 
 
 async def coordinator(client: Cluster) -> Channel:
-    """Once it has loaded the group."""
+    """Wait until the coordinator has loaded the group; return a channel to it."""
     attempt = 0
     while True:
         with contextlib.suppress(KafkaError):
@@ -38,7 +38,7 @@ async def commit(client: Cluster, offset: int) -> None:
 
 
 async def committed(client: Cluster) -> int:
-    """-1 for none."""
+    """The committed offset; -1 if there is none."""
     asked = [{"name": "t", "partition_indexes": [0]}]
     answer = await (await coordinator(client)).request(ApiKey.OFFSET_FETCH, 5, group_id="g", topics=asked)
     return int(answer.topics[0].partitions[0].committed_offset)
@@ -51,7 +51,7 @@ async def delete_at_the_controller(client: Cluster) -> None:
     channel.close()
 
 
-def test_an_offset_does_not_come_back_with_the_end_of_a_later_topic_of_the_name() -> None:
+def test_the_offset_of_a_deleted_topic_stays_deleted_when_a_later_topic_of_the_name_is_deleted() -> None:
     found: list[int] = []
 
     async def scenario(world: World) -> None:

@@ -1,4 +1,4 @@
-"""What was changed through a broker is seen by the next request to that broker, however late its metadata comes."""
+"""The next request to a broker sees a change that was made through it, however late its metadata comes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from milena.protocol.api_keys import ApiKey
 from tests.simulation.steps import create
 
 LATE = 0.3
-"""Seconds by which the controller takes up the brokers' fetches late."""
+"""Seconds by which the controller delays the fetches of the brokers."""
 TOPIC, BROKER = 2, 4
 Step = Callable[[Channel], Coroutine[Any, Any, Any]]
 
@@ -26,13 +26,13 @@ async def create_topic(broker: Channel) -> list[int]:
 
 
 async def partitions_of(broker: Channel, name: str) -> tuple[int, int]:
-    """The topic's error and the number of its partitions."""
+    """The error code of the topic and the number of its partitions."""
     (topic,) = (await broker.request(ApiKey.METADATA, 8, topics=[{"name": name}])).topics
     return int(topic.error_code), len(topic.partitions)
 
 
 async def hosted(broker: Channel, name: str) -> int:
-    """How many partitions of a topic lie in this broker's log directories."""
+    """The number of partitions of a topic in the log directories of this broker."""
     described = await broker.request(ApiKey.DESCRIBE_LOG_DIRS, 1, topics=None)
     return sum(len(topic.partitions) for one in described.results for topic in one.topics if topic.name == name)
 
@@ -108,14 +108,14 @@ def _scenario(
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_the_next_request_to_the_broker_sees(name: str) -> None:
+def test_the_next_request_to_the_broker_sees_the_change(name: str) -> None:
     change, look, expected = CHANGES[name]
     out: list[Any] = []
     simulate(_scenario(change, look, out), seed=1)
     assert out[0] == expected
 
 
-def test_a_broker_that_learns_too_late_answers_all_the_same() -> None:
+def test_a_broker_answers_at_the_timeout_though_it_has_not_read_the_change() -> None:
     out: list[Any] = []
     change, look, expected = CHANGES["a topic's config"]
     simulate(_scenario(change, look, out, forwarded_request_visible_timeout_ms=50), seed=1)

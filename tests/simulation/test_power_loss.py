@@ -1,4 +1,4 @@
-"""A power loss, and other damage to the end of a log: what was synced stays, the rest is cut at a batch border."""
+"""Power loss and other damage to the end of a log: synced records stay, the rest is truncated at a batch boundary."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def log_end(cluster: SimulatedCluster) -> int:
 
 
 async def check_log(cluster: SimulatedCluster, client: Cluster, kept: int) -> None:
-    """``kept`` records are there, and what comes next follows them."""
+    """Check that ``kept`` records are there, and that further records follow them."""
     assert log_end(cluster) == kept
     assert await values(client, kept) == list(range(kept))
     await write(client, 5, first=kept)
@@ -46,7 +46,7 @@ async def check_log(cluster: SimulatedCluster, client: Cluster, kept: int) -> No
 
 
 @pytest.mark.parametrize("seed", seeds(8))
-def test_a_power_loss_takes_only_what_was_not_synced(seed: int) -> None:
+def test_a_power_loss_loses_only_records_that_were_not_synced(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await create(client, configs={"internal.segment.bytes": "4000"})
         await write(client, RECORDS)
@@ -63,7 +63,7 @@ def test_a_power_loss_takes_only_what_was_not_synced(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(4))
-def test_a_power_loss_takes_nothing_where_each_append_is_synced(seed: int) -> None:
+def test_a_power_loss_loses_no_record_if_each_append_is_synced(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await create(client, configs={"internal.segment.bytes": "4000", "flush.messages": "1"})
         await write(client, RECORDS)
@@ -75,7 +75,7 @@ def test_a_power_loss_takes_nothing_where_each_append_is_synced(seed: int) -> No
 
 
 @pytest.mark.parametrize("seed", seeds(4))
-def test_nothing_is_lost_by_a_power_loss_after_a_stop_in_order(seed: int) -> None:
+def test_a_power_loss_after_a_controlled_shutdown_loses_no_record(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await create(client)
         await write(client, RECORDS)
@@ -88,7 +88,7 @@ def test_nothing_is_lost_by_a_power_loss_after_a_stop_in_order(seed: int) -> Non
 
 
 @pytest.mark.parametrize("seed", seeds(8))
-def test_a_power_loss_does_not_bring_back_the_marker_of_a_former_clean_shutdown(seed: int) -> None:
+def test_a_power_loss_does_not_restore_the_marker_of_a_former_clean_shutdown(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await create(client)
         await write(client, RECORDS)
@@ -103,7 +103,7 @@ def test_a_power_loss_does_not_bring_back_the_marker_of_a_former_clean_shutdown(
 
 
 def torn_batch(inode: Inode) -> None:
-    """The last batch was written in part."""
+    """Only a part of the last batch was written."""
     del inode.data[-40:]
 
 
@@ -113,7 +113,7 @@ def half_a_header(inode: Inode) -> None:
 
 
 def zeros_in_the_last_batch(inode: Inode) -> None:
-    """The file system gave the bytes a place and lost their content."""
+    """The file system allocated the bytes of the last batch and lost their content."""
     inode.data[-40:] = bytes(40)
 
 
@@ -122,7 +122,7 @@ def wrong_byte(inode: Inode) -> None:
 
 
 def zero_tail(inode: Inode) -> None:
-    """The file is longer than what was written to it, as a preallocated one."""
+    """The file is longer than its data, as a preallocated file is."""
     inode.data += bytes(10_000)
 
 
@@ -135,7 +135,7 @@ def garbage(inode: Inode) -> None:
     [(torn_batch, 1), (half_a_header, 1), (zeros_in_the_last_batch, 1), (wrong_byte, 1), (zero_tail, 0), (garbage, 0)],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_a_damaged_end_is_cut_at_a_batch_border(
+def test_a_damaged_end_is_truncated_at_a_batch_boundary(
     damage: Callable[[Inode], None], lost: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
@@ -152,8 +152,8 @@ def test_a_damaged_end_is_cut_at_a_batch_border(
     on_a_cluster(scenario)
 
 
-def test_a_damaged_middle_cuts_what_follows_it() -> None:
-    """In the part that was not synced, as after a power loss that wrote pages out of order."""
+def test_a_log_is_truncated_at_damage_in_its_middle() -> None:
+    """The damage is in the part that was not synced, as after a power loss that wrote pages out of order."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await create(client)
@@ -170,7 +170,7 @@ def test_a_damaged_middle_cuts_what_follows_it() -> None:
 
 @pytest.mark.parametrize("name", ["index", "timeindex", "snapshot", "leader-epoch-checkpoint", "partition.metadata"])
 @pytest.mark.parametrize("damage", ["missing", "empty", "garbage"])
-def test_what_can_be_built_anew_is(name: str, damage: str) -> None:
+def test_damaged_files_that_can_be_rebuilt_are_rebuilt(name: str, damage: str) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await create(client, configs={"internal.segment.bytes": "4000", "index.interval.bytes": "100"})
         await write(client, RECORDS)

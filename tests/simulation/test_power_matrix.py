@@ -1,7 +1,7 @@
-"""The power goes right before a sync, a renaming, a removal or a cut of each kind of file: nothing that was promised is
+"""The power is lost right before a sync, rename, removal or truncation of each kind of file: no acknowledged record is
 lost, no log begins later than it should, and every node starts again.
 
-One call of each kind of file is tried here; `MILENA_EXPLORE=20` tries so many of each operation on each kind,
+The tests try one call for each kind of file; `MILENA_EXPLORE=20` tries 20 calls of each operation on each kind,
 at random.
 """
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 SEED = 1
 FINAL = ("sync", "rename", "remove", "truncate")
-"""What makes a change last."""
+"""The operations that make a change durable."""
 TABLE = Path(__file__).parents[2] / "docs" / "reliability.md"
 KINDS = (
     ".kafka_cleanshutdown",
@@ -54,17 +54,17 @@ KINDS = (
     "segment",
 )
 NEVER_SYNCED = {".lock", "committed-offset"}
-"""They are only opened and written in place."""
+"""Files that are only opened and written in place."""
 
 
 @cache
 def calls() -> tuple[Call, ...]:
-    """Those of a run in which the power stays."""
+    """The calls of a run without a power loss."""
     return tuple(run(SEED, None).calls)
 
 
 def chosen(kind: str) -> list[tuple[Call, Losers, float]]:
-    """Calls, who loses power, and for how many seconds."""
+    """Each call to try, the machines that lose power, and the seconds until they are started again."""
     random = Randomness(hash_of(kind)) if not EXPLORE else Randomness()
     found = []
     for operation in FINAL:
@@ -80,7 +80,7 @@ def hash_of(kind: str) -> int:
 
 @pytest.mark.timeout(0 if EXPLORE else 120)
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_that_was_promised_is_lost(kind: str) -> None:
+def test_a_power_loss_before_a_call_loses_no_acknowledged_record(kind: str) -> None:
     for call, losers, seconds in chosen(kind):
         try:
             run(SEED, call.number, losers, seconds)
@@ -89,7 +89,7 @@ def test_nothing_that_was_promised_is_lost(kind: str) -> None:
             raise
 
 
-def test_the_workload_changes_every_kind_of_file_and_the_table_tells_of_each() -> None:
+def test_the_workload_changes_every_kind_of_file_and_the_table_has_a_row_for_each() -> None:
     found = {call.kind for call in calls()}
     assert found - NEVER_SYNCED == set(KINDS)
     rows = re.findall(r"^\| ([^|]+?) \|", TABLE.read_text(), re.MULTILINE)
@@ -102,7 +102,7 @@ def numbers_of(kind: str, operation: str) -> list[int]:
 
 
 @pytest.mark.parametrize("place", ["/tier/", DIRS[0], "/data/__cluster_metadata-0"])
-def test_the_judge_sees_files_that_are_not_synced(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_matrix_finds_files_that_are_not_synced(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sync = SimulatedFile.sync
     monkeypatch.setattr(SimulatedFile, "sync", lambda file: None if file.path.startswith(place) else sync(file))
     with pytest.raises((AssertionError, KafkaError, NodeEnded)):

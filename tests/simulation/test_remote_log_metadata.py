@@ -1,5 +1,4 @@
-"""The metadata of remote segments in its topic, beside brokers that come and go (docs/kafka-semantics.md: The
-metadata topic)."""
+"""Remote log metadata in its topic, while brokers start and stop (docs/kafka-semantics.md: The metadata topic)."""
 
 from __future__ import annotations
 
@@ -47,8 +46,8 @@ async def copy(manager: TopicMetadataManager, one: RemoteLogSegmentMetadata) -> 
 # -- publishing and reading
 
 
-def test_the_first_that_needs_it_creates_the_topic() -> None:
-    """Which is not compacted: that would forget copies that were only begun (KIP-1266's review)."""
+def test_the_first_manager_creates_the_topic() -> None:
+    """The topic is not compacted: compaction would remove copies that were only started (review of KIP-1266)."""
 
     async def scenario(tier: Tier) -> None:
         idle = tier.manager(2)
@@ -67,7 +66,7 @@ def test_the_first_that_needs_it_creates_the_topic() -> None:
     beside_brokers(scenario)
 
 
-def test_what_is_published_is_in_the_cache_when_the_call_returns_and_soon_in_those_of_others() -> None:
+def test_a_publication_is_in_the_cache_when_the_call_returns_and_soon_in_the_caches_of_others() -> None:
     async def scenario(tier: Tier) -> None:
         one, other = await tier.ready(1), await tier.ready(2)
         for number, metadata in enumerate(KIP405_5, start=1):
@@ -82,7 +81,7 @@ def test_what_is_published_is_in_the_cache_when_the_call_returns_and_soon_in_tho
     beside_brokers(scenario)
 
 
-def test_records_have_no_key_and_lie_where_kafka_looks_for_them() -> None:
+def test_records_have_no_key_and_are_in_the_partition_that_kafka_reads() -> None:
     async def scenario(tier: Tier) -> None:
         manager = await tier.ready()
         for partition in PARTITIONS:
@@ -101,7 +100,7 @@ def test_records_have_no_key_and_lie_where_kafka_looks_for_them() -> None:
     beside_brokers(scenario)
 
 
-def test_each_client_says_whose_it_is_and_what_for() -> None:
+def test_the_client_ids_name_the_broker_and_the_purpose() -> None:
     async def scenario(tier: Tier) -> None:
         manager = await tier.ready()
         name = "__remote_log_metadata_client_1"
@@ -137,8 +136,8 @@ def test_a_partition_is_ready_once_everything_from_before_its_assignment_is_read
     beside_brokers(scenario)
 
 
-def test_partitions_that_come_later_are_read_from_the_beginning_and_the_others_see_nothing_twice() -> None:
-    """With 3 partitions of the metadata topic most of the 8 share one with another."""
+def test_partitions_that_are_assigned_later_are_read_from_the_start_without_duplicates_for_others() -> None:
+    """The metadata topic has 3 partitions, so that most of the 8 partitions share one with another."""
 
     async def scenario(tier: Tier) -> None:
         one = await tier.ready(1)
@@ -158,7 +157,7 @@ def test_partitions_that_come_later_are_read_from_the_beginning_and_the_others_s
     beside_brokers(scenario)
 
 
-def test_a_partition_without_records_is_ready_at_once_also_while_others_are_waited_for() -> None:
+def test_a_partition_without_records_is_ready_at_once_even_while_others_are_not() -> None:
     async def scenario(tier: Tier) -> None:
         manager = await tier.ready(partitions=PARTITIONS[:4])
         await asyncio.sleep(1)
@@ -169,7 +168,7 @@ def test_a_partition_without_records_is_ready_at_once_also_while_others_are_wait
     beside_brokers(scenario)
 
 
-def test_of_a_partition_that_left_nothing_more_is_kept() -> None:
+def test_a_manager_keeps_no_metadata_of_a_partition_that_was_unassigned() -> None:
     async def scenario(tier: Tier) -> None:
         manager = await tier.ready()
         await copy(manager, of(P0, 1))
@@ -184,7 +183,7 @@ def test_of_a_partition_that_left_nothing_more_is_kept() -> None:
     beside_brokers(scenario)
 
 
-def test_only_the_start_of_a_copy_is_added_and_it_is_no_update() -> None:
+def test_add_accepts_only_the_start_of_a_copy_and_update_refuses_it() -> None:
     async def scenario(tier: Tier) -> None:
         manager = await tier.ready()
         with pytest.raises(ValueError, match="not COPY_SEGMENT_FINISHED"):
@@ -198,7 +197,7 @@ def test_only_the_start_of_a_copy_is_added_and_it_is_no_update() -> None:
 # -- records that others wrote
 
 
-def test_records_of_an_unknown_version_are_passed_over_and_the_rest_is_read() -> None:
+def test_records_of_an_unknown_version_are_skipped_and_the_others_are_read() -> None:
     async def scenario(tier: Tier) -> None:
         one = await tier.ready(1)
         await copy(one, of(P0, 1))
@@ -213,7 +212,7 @@ def test_records_of_an_unknown_version_are_passed_over_and_the_rest_is_read() ->
     beside_brokers(scenario)
 
 
-def test_a_segment_that_is_listed_twice_is_there_once() -> None:
+def test_a_segment_that_is_added_twice_is_listed_once() -> None:
     async def scenario(tier: Tier) -> None:
         manager = await tier.ready()
         await copy(manager, of(P0, 1))
@@ -225,7 +224,7 @@ def test_a_segment_that_is_listed_twice_is_there_once() -> None:
     beside_brokers(scenario)
 
 
-def test_an_update_that_must_not_follow_is_dropped() -> None:
+def test_an_update_with_an_invalid_state_transition_is_dropped() -> None:
     """KAFKA-15632."""
 
     async def scenario(tier: Tier) -> None:
@@ -242,7 +241,7 @@ def test_an_update_that_must_not_follow_is_dropped() -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(3))
-def test_what_was_published_outlives_any_broker(seed: int) -> None:
+def test_published_metadata_survives_the_loss_of_any_broker(seed: int) -> None:
     async def scenario(tier: Tier) -> None:
         one, other = await tier.ready(1), await tier.ready(2)
         published = 0
@@ -261,7 +260,7 @@ def test_what_was_published_outlives_any_broker(seed: int) -> None:
     beside_brokers(scenario, seed=seed)
 
 
-def test_a_record_that_is_written_and_not_read_back_in_time_is_an_error() -> None:
+def test_a_publication_that_is_not_read_back_in_time_is_an_error() -> None:
     async def scenario(tier: Tier) -> None:
         settings = replace(SETTINGS, consume_wait=3.0)
         manager = tier.manager(settings=settings)
@@ -281,7 +280,7 @@ def test_a_record_that_is_written_and_not_read_back_in_time_is_an_error() -> Non
     beside_brokers(scenario)
 
 
-def test_who_waits_when_the_manager_stops_hears_of_it() -> None:
+def test_stopping_a_manager_fails_the_calls_that_wait() -> None:
     async def scenario(tier: Tier) -> None:
         manager = await tier.ready()
         for broker in (1, 2, 3):
@@ -299,7 +298,7 @@ def test_who_waits_when_the_manager_stops_hears_of_it() -> None:
 
 @pytest.mark.parametrize("after", [0.0, 0.05, 5.0])
 def test_a_manager_can_be_stopped_while_it_looks_for_its_topic(after: float) -> None:
-    """KAFKA-17766: Kafka's waited for its own beginning, which waited for it."""
+    """KAFKA-17766: in Kafka closing waited for the initialization, which waited for closing."""
 
     async def scenario(tier: Tier) -> None:
         manager = tier.manager()
@@ -331,7 +330,7 @@ def test_a_topic_with_another_number_of_partitions_ends_the_node_with_both_numbe
     beside_brokers(scenario, alive=False)
 
 
-def test_the_topic_is_created_once_there_are_brokers_enough() -> None:
+def test_the_topic_is_created_once_there_are_enough_brokers() -> None:
     async def scenario(tier: Tier) -> None:
         manager = tier.manager()
         manager.assign([P0], [])
@@ -346,7 +345,7 @@ def test_the_topic_is_created_once_there_are_brokers_enough() -> None:
     beside_brokers(scenario, brokers=1)
 
 
-def test_a_topic_that_cannot_be_created_for_as_long_as_is_said_ends_the_node() -> None:
+def test_a_node_ends_if_the_topic_cannot_be_created_within_the_configured_time() -> None:
     async def scenario(tier: Tier) -> None:
         tier.manager(settings=replace(SETTINGS, retry_timeout=20.0)).assign([P0], [])
         machine = tier.cluster.world.machine("tier-1")
@@ -359,7 +358,7 @@ def test_a_topic_that_cannot_be_created_for_as_long_as_is_said_ends_the_node() -
 
 
 @pytest.mark.parametrize("more", [1, 10], ids=["shorter", "longer"])
-def test_a_topic_that_was_made_anew_is_read_anew(more: int) -> None:
+def test_a_topic_that_was_created_again_is_read_from_its_start(more: int) -> None:
     async def scenario(tier: Tier) -> None:
         manager = await tier.ready()
         for number in range(5):
@@ -377,7 +376,7 @@ def test_a_topic_that_was_made_anew_is_read_anew(more: int) -> None:
 # -- restarts
 
 
-def test_a_restart_begins_with_the_snapshot_and_reads_what_came_since() -> None:
+def test_a_restarted_manager_loads_the_snapshot_and_reads_later_records() -> None:
     async def scenario(tier: Tier) -> None:
         one, other = await tier.ready(1), await tier.ready(2)
         await copy(one, of(P0, 1))
@@ -398,7 +397,7 @@ def test_a_restart_begins_with_the_snapshot_and_reads_what_came_since() -> None:
 
 
 @pytest.mark.parametrize("damage", ["lost", "cut", "of another topic", "beyond the end", "a folder"])
-def test_without_a_usable_snapshot_everything_is_read_from_the_topic(damage: str) -> None:
+def test_without_a_usable_snapshot_all_metadata_is_read_from_the_topic(damage: str) -> None:
     async def scenario(tier: Tier) -> None:
         one = await tier.ready(1)
         for number in (1, 2, 3):
@@ -424,7 +423,7 @@ def test_without_a_usable_snapshot_everything_is_read_from_the_topic(damage: str
     beside_brokers(scenario)
 
 
-def test_snapshots_are_written_every_minute_and_a_crash_costs_nothing() -> None:
+def test_snapshots_are_written_every_minute_and_a_crash_loses_no_metadata() -> None:
     async def scenario(tier: Tier) -> None:
         one = await tier.ready(1)
         await copy(one, of(P0, 1))

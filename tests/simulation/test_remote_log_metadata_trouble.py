@@ -1,4 +1,4 @@
-"""Random trouble beside the metadata of remote segments: who reads the topic agrees in the end, and nothing is lost."""
+"""Random faults and remote log metadata: all managers agree in the end, and no publication is lost."""
 
 from __future__ import annotations
 
@@ -23,19 +23,22 @@ PATIENCE = 30.0
 
 
 class Story:
-    """What was published, by managers that come and go."""
+    """Managers that start and stop, and the metadata that they have published."""
 
     def __init__(self, tier: Tier, random: Randomness) -> None:
         self.tier = tier
         self.random = random
         self.managers: dict[int, TopicMetadataManager] = {}
         self.acknowledged: dict[int, RemoteLogSegmentState] = {}
-        """Segment to the last state that a manager said was published."""
+        """Segment to the last state whose publication a manager has acknowledged."""
         self.ended = False
         self._count = 0
 
     async def publish(self, number: int) -> None:
-        """Segments one after the other, each as far as it goes, through the manager of this number."""
+        """Publish the states of one segment after the other through the manager of this number.
+
+        A failed call ends the states of its segment.
+        """
         while not self.ended:
             await asyncio.sleep(self.random.uniform(0, 0.5))
             segment = self._count = self._count + 1
@@ -100,7 +103,7 @@ class Story:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_all_who_read_agree_in_the_end_and_have_what_was_acknowledged(seed: int) -> None:
+def test_all_managers_agree_in_the_end_and_have_the_acknowledged_states(seed: int) -> None:
     async def scenario(tier: Tier) -> None:
         story = Story(tier, Randomness(seed))
         for number in MANAGERS:

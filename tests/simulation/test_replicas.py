@@ -1,4 +1,4 @@
-"""Three brokers, three replicas: what acks=all acknowledged outlives any one of them."""
+"""Three brokers with three replicas: records that acks=all acknowledged survive the loss of any one broker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.simulation.three_brokers import (
 
 
 @pytest.mark.parametrize("seed", seeds(3))
-def test_the_followers_have_what_the_leader_has_byte_for_byte(seed: int) -> None:
+def test_the_logs_of_followers_equal_that_of_the_leader_byte_for_byte(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, RECORDS)
         leader = leader_of(cluster)
@@ -40,7 +40,7 @@ def test_the_followers_have_what_the_leader_has_byte_for_byte(seed: int) -> None
 
 
 @pytest.mark.parametrize("seed", seeds(4))
-def test_a_killed_leader_is_replaced_and_nothing_acknowledged_is_lost(seed: int) -> None:
+def test_a_killed_leader_is_replaced_and_no_acknowledged_record_is_lost(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, RECORDS)
         killed = leader_of(cluster)
@@ -56,7 +56,7 @@ def test_a_killed_leader_is_replaced_and_nothing_acknowledged_is_lost(seed: int)
     on_three_brokers(scenario, seed=seed)
 
 
-def test_a_broker_that_loses_its_disk_copies_everything_before_it_joins_the_isr() -> None:
+def test_a_broker_that_lost_its_disk_copies_all_records_before_it_joins_the_isr() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, RECORDS)
         wiped = next(one for one in BROKERS if one != leader_of(cluster))
@@ -71,7 +71,7 @@ def test_a_broker_that_loses_its_disk_copies_everything_before_it_joins_the_isr(
     on_three_brokers(scenario)
 
 
-def test_a_follower_that_stands_still_leaves_the_isr_and_comes_back() -> None:
+def test_a_paused_follower_leaves_the_isr_and_rejoins_it() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         leader = leader_of(cluster)
         lagging = next(one for one in BROKERS if one != leader)
@@ -85,7 +85,7 @@ def test_a_follower_that_stands_still_leaves_the_isr_and_comes_back() -> None:
     on_three_brokers(scenario, replica_lag_time_max_ms=3000, replica_socket_timeout_ms=2000)
 
 
-def test_each_partition_shows_how_its_replicas_are() -> None:
+def test_metrics_show_the_state_of_the_replicas_of_each_partition() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         leader = leader_of(cluster)
         follower, away = (one for one in BROKERS if one != leader)
@@ -107,7 +107,7 @@ def test_each_partition_shows_how_its_replicas_are() -> None:
     on_three_brokers(scenario)
 
 
-def test_below_the_minimum_isr_a_producer_is_refused_and_readers_see_nothing_new() -> None:
+def test_below_min_insync_replicas_producers_are_refused_and_consumers_see_no_new_records() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, RECORDS)
         leader = leader_of(cluster)
@@ -126,8 +126,8 @@ def test_below_the_minimum_isr_a_producer_is_refused_and_readers_see_nothing_new
     on_three_brokers(scenario)
 
 
-def test_a_consumer_is_sent_to_the_replica_of_its_rack_and_served_there() -> None:
-    """KIP-392, with what a consumer sends: its rack, and the leader epoch that it knows."""
+def test_a_consumer_is_redirected_to_the_replica_in_its_rack_and_served_there() -> None:
+    """KIP-392. The fetches have the rack of the consumer and the leader epoch that it knows."""
 
     async def run(world: World) -> None:
         cluster = SimulatedCluster(world, overrides=QUICK)
@@ -141,8 +141,8 @@ def test_a_consumer_is_sent_to_the_replica_of_its_rack_and_served_there() -> Non
             leader = leader_of(cluster)
             near = next(one for one in BROKERS if one != leader)
             await until(lambda: replica(cluster, near).high_watermark == RECORDS, 2)
-            told = await fetch_once(cluster, client, leader, rack=f"rack-{near}")
-            assert (told.preferred_read_replica, bytes(told.records or b"")) == (near, b"")
+            answer = await fetch_once(cluster, client, leader, rack=f"rack-{near}")
+            assert (answer.preferred_read_replica, bytes(answer.records or b"")) == (near, b"")
             served = await fetch_once(cluster, client, near, rack=f"rack-{near}")
             assert served.preferred_read_replica == -1 and served.high_watermark == RECORDS
             assert bytes(served.records or b"") == content(cluster, leader)
@@ -153,7 +153,7 @@ def test_a_consumer_is_sent_to_the_replica_of_its_rack_and_served_there() -> Non
     simulate(run, seed=1)
 
 
-def test_a_consumer_reads_from_its_rack_and_from_the_leader_when_that_is_gone() -> None:
+def test_a_consumer_reads_from_its_rack_and_from_the_leader_if_that_replica_is_down() -> None:
     async def run(world: World) -> None:
         cluster = SimulatedCluster(world, overrides=QUICK)
         await cluster.start_controller()
@@ -166,7 +166,7 @@ def test_a_consumer_reads_from_its_rack_and_from_the_leader_when_that_is_gone() 
             near = next(one for one in BROKERS if one != leader)
 
             def sent_to_consumers() -> tuple[float, float]:
-                """Bytes: by the leader, by the replica that is nearer."""
+                """Bytes that the leader and the nearer replica sent to consumers."""
                 first, second = (cluster.brokers[one].metrics.value(BYTES_OUT, topic="t") for one in (leader, near))
                 return first, second
 
@@ -197,7 +197,7 @@ BYTES_OUT = "kafka_server_brokertopicmetrics_bytesoutpersec_total"
 
 
 async def fetch_once(cluster: SimulatedCluster, client: Cluster, broker: int, *, rack: str) -> Any:
-    """The answer for t-0 from its start, its records copied."""
+    """Fetch t-0 from its start; return the response of the partition with copied records."""
     wanted = FetchPartition(0, 0, 1 << 20, current_leader_epoch=partition_image(cluster).leader_epoch)
     request = FetchRequest(0, 1, 1 << 20, [("t", None, [wanted])], rack_id=rack)
 
@@ -215,7 +215,7 @@ FAILED = "kafka_server_brokertopicmetrics_failedproducerequestspersec_total"
 
 
 def test_a_consumer_does_not_go_back_to_a_leader_that_is_cut_off() -> None:
-    """Its log ends before what the consumer has read: that is out of range there, and no reason to begin anew."""
+    """The position of the consumer is beyond the log of that leader. Else its position would be reset."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         fabric, old = cluster.world.fabric, leader_of(cluster)

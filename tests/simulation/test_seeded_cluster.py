@@ -1,4 +1,4 @@
-"""A controller and three to five brokers under load and faults: what Kafka promises is kept, a seed has one history.
+"""A controller and three to five brokers under load and faults: Kafka's guarantees hold, and a seed has one history.
 
 `milena sim --seed N` runs one seed and prints its trace; `milena sim --soak SECONDS` runs others. ``MILENA_SEEDS`` sets
 how many run here, ``MILENA_FIRST_SEED`` the first one, and ``MILENA_STEPS`` the number of node faults in each. Odd
@@ -40,14 +40,14 @@ CASES = [
 OF_GROUPS: tuple[type[Event], ...] = (Join, Sync, MemberHeartbeat, OffsetCommit, OffsetFetch, OffsetDelete, GroupDelete)
 OF_KEYS: tuple[type[Event], ...] = (KeyedWrite, FullRead)
 ENOUGH: dict[type[Event], int] = {FullRead: 2}
-"""The reads at the end of a history, one for each partition: rough seeds let no other come to its end."""
+"""The final reads of a history, one for each partition: with many faults no other read may succeed."""
 ROOT = Path(__file__).parents[2]
 SEED_SECONDS = 300
-"""For one seed, on a busy machine."""
+"""The limit for one seed, on a busy machine."""
 
 
 def count(kind: type[Event], history: list[Event]) -> int:
-    """How many were answered, and not refused."""
+    """The number of operations that succeeded."""
     return sum(
         isinstance(event, kind) and getattr(event, "outcome", RequestOutcome.OK) is RequestOutcome.OK
         for event in history
@@ -57,7 +57,7 @@ def count(kind: type[Event], history: list[Event]) -> int:
 @pytest.mark.seeds
 @pytest.mark.timeout(SEED_SECONDS)
 @pytest.mark.parametrize(("seed", "steps"), CASES)
-def test_promises_are_kept(seed: int, steps: int) -> None:
+def test_the_guarantees_of_kafka_hold(seed: int, steps: int) -> None:
     quiet_logs()
     report = run_seed(seed, steps=steps)
     assert not report.violations, "\n".join([f"milena sim --seed {seed} --steps {steps}", *report.violations[:10]])

@@ -1,5 +1,5 @@
-"""The invariants of the tier: nothing is said while all is right, and what is planted behind the brokers' backs is
-found; faults of the tier harm no seed."""
+"""The invariants of the tier: a correct cluster has no violations, planted violations are found, and seeds with faults
+of the tier have no violations."""
 
 from __future__ import annotations
 
@@ -31,11 +31,12 @@ from tests.simulation.tiered_topics import TIER, TIERED, WITH_TIER, bases, known
 
 RECORDS = 22
 PASSING = [kind for kind in OF_TIER if kind != "tierlost"]
-"""Faults after which nothing is lost."""
+"""Faults of the tier that lose no data."""
 
 
 def run(plant: Callable[[SimulatedCluster], None] | None, **configs: str) -> None:
-    """A leader with five segments in the tier and one of two records, what is planted, and a look at everything."""
+    """Create a leader with five segments in the tier and a local one of two records, plant a violation, and return what
+    the check finds."""
 
     async def scenario(world: World) -> None:
         cluster = await start_cluster(world, 1, WITH_TIER, watched=True)
@@ -55,7 +56,7 @@ def run(plant: Callable[[SimulatedCluster], None] | None, **configs: str) -> Non
 
 
 def object_of(cluster: SimulatedCluster, suffix: str) -> str:
-    """The path of the third segment's."""
+    """The path of an object of the third segment."""
     return [path for path in sorted(cluster.world.tier.files) if path.endswith(suffix)][2]
 
 
@@ -86,7 +87,7 @@ def forgotten_segment(cluster: SimulatedCluster) -> None:
 
 
 def log_starts_early(cluster: SimulatedCluster) -> None:
-    """A segment goes first, and the log start afterwards."""
+    """Delete a segment before the log start offset advances."""
     forgotten_segment(cluster)
     replica(cluster).changed()
 
@@ -97,18 +98,18 @@ def log_starts_late(cluster: SimulatedCluster) -> None:
 
 
 def deleted_locally(cluster: SimulatedCluster) -> None:
-    """What is not in the tier yet, though the log believes it."""
+    """Delete local segments that are not in the tier yet, though the log assumes that they are."""
     log = log_of(cluster)
     log.raise_highest_offset_in_remote_storage(Offset(RECORDS - 1))
     log.move_local_start(Offset(RECORDS))
 
 
 def wrong_lineage(cluster: SimulatedCluster) -> None:
-    """The leader's checkpoint knows no epoch of what was copied first."""
+    """Remove the epochs of the first copied segments from the leader epoch checkpoint."""
     log_of(cluster).epochs._entries = [EpochEntry(LeaderEpoch(0), Offset(12))]
 
 
-def test_a_leader_at_work_on_its_tier_breaks_nothing() -> None:
+def test_a_leader_that_copies_to_its_tier_has_no_violations() -> None:
     run(None)
 
 
@@ -129,12 +130,12 @@ def test_a_leader_at_work_on_its_tier_breaks_nothing() -> None:
     ],
     ids=lambda one: getattr(one, "__name__", ""),
 )
-def test_what_is_planted_is_found(plant: Callable[[SimulatedCluster], None], text: str) -> None:
+def test_a_planted_violation_of_the_tier_is_found(plant: Callable[[SimulatedCluster], None], text: str) -> None:
     with pytest.raises(InvariantBroken, match=text):
         run(plant)
 
 
-def test_more_is_gone_than_retention_lets_go() -> None:
+def test_deleting_more_segments_than_retention_allows_is_found() -> None:
     def plant(cluster: SimulatedCluster) -> None:
         log_of(cluster).increment_log_start(Offset(16))
         replica(cluster).changed()
@@ -144,7 +145,7 @@ def test_more_is_gone_than_retention_lets_go() -> None:
     run(None, **{"retention.bytes": "3500"})
 
 
-def test_an_object_that_a_fault_has_taken_for_a_while_may_be_missing() -> None:
+def test_an_object_that_a_fault_has_removed_temporarily_may_be_missing() -> None:
     def plant(cluster: SimulatedCluster) -> None:
         assert cluster.watch is not None
         path = object_of(cluster, ".log")
@@ -155,7 +156,7 @@ def test_an_object_that_a_fault_has_taken_for_a_while_may_be_missing() -> None:
 
 
 @pytest.mark.parametrize("suffix", [".log", ".index", ".leader_epoch_checkpoint", ".snapshot"])
-def test_an_object_that_is_lost_for_good_may_be_missing_and_no_other(suffix: str) -> None:
+def test_only_an_object_that_a_fault_has_lost_for_good_may_be_missing(suffix: str) -> None:
     def plant(cluster: SimulatedCluster, other: bool = False) -> None:
         assert cluster.watch is not None
         path = object_of(cluster, suffix)
@@ -172,7 +173,7 @@ def test_an_object_that_is_lost_for_good_may_be_missing_and_no_other(suffix: str
         run(lambda cluster: plant(cluster, True))
 
 
-def test_what_people_delete_may_go_and_nothing_behind_it() -> None:
+def test_records_that_clients_delete_may_be_missing_and_no_later_ones() -> None:
     def plant(cluster: SimulatedCluster, start: int = 8) -> None:
         assert cluster.watch is not None
         cluster.watch.tier.freed.before["t", 0] = 8
@@ -184,7 +185,7 @@ def test_what_people_delete_may_go_and_nothing_behind_it() -> None:
         run(lambda cluster: plant(cluster, 9))
 
 
-def test_a_replica_may_lack_all_that_was_in_the_tier_of_a_topic_that_was_switched_off() -> None:
+def test_a_replica_may_lack_the_records_in_the_tier_after_remote_storage_is_disabled() -> None:
     def plant(cluster: SimulatedCluster, topic: str = "t") -> None:
         assert cluster.watch is not None
         cluster.watch.tier.freed.switched_off[topic] = None
@@ -198,8 +199,8 @@ def test_a_replica_may_lack_all_that_was_in_the_tier_of_a_topic_that_was_switche
         run(lambda cluster: plant(cluster, "another"))
 
 
-def test_a_log_that_is_lost_is_refused_with_an_error_and_passed_by() -> None:
-    """And a follower that needs the checkpoint stays out of the ISR, which is excused."""
+def test_reading_a_lost_log_is_an_error_and_later_segments_can_be_read() -> None:
+    """A follower that needs the lost checkpoint stays out of the ISR, which is not a violation."""
 
     async def scenario(world: World) -> None:
         cluster = await start_cluster(world, 2, WITH_TIER, watched=True)
@@ -232,7 +233,7 @@ def test_the_lab_and_the_tests_use_the_same_folder() -> None:
     assert set(OF_TIER) < set(KINDS)
 
 
-def test_all_faults_of_the_tier_come_and_do_no_harm() -> None:
+def test_seeds_have_all_faults_of_the_tier_and_no_violations() -> None:
     trace = Trace()
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
@@ -245,7 +246,7 @@ def test_all_faults_of_the_tier_come_and_do_no_harm() -> None:
         assert await values(client, 2 * RECORDS) == list(range(2 * RECORDS))
 
     with_tier(scenario)
-    told = "\n".join(trace.lines)
+    output = "\n".join(trace.lines)
     for text in (
         "the tier fails: ",
         "free bytes",
@@ -255,7 +256,7 @@ def test_all_faults_of_the_tier_come_and_do_no_harm() -> None:
         "is truncated",
         "objects in the tier are restored",
     ):
-        assert text in told, told
+        assert text in output, output
 
 
 def test_objects_are_lost_for_good_one_at_a_time() -> None:
@@ -274,15 +275,15 @@ def test_objects_are_lost_for_good_one_at_a_time() -> None:
     assert lost
 
 
-def test_a_seed_can_be_told_to_have_a_tier() -> None:
+def test_a_seed_can_be_given_a_tier() -> None:
     report = run_seed(2, steps=0, tier=True)
     assert not report.violations
     assert any("tiered topics: " in line for line in report.trace)
 
 
 @pytest.mark.parametrize("seed", seeds(12))
-def test_objects_that_were_away_return_though_all_of_a_segment_were(seed: int) -> None:
-    """Those of a segment that was deleted meanwhile do not: it is known by none of its objects being there."""
+def test_removed_objects_return_even_if_all_objects_of_a_segment_were_removed(seed: int) -> None:
+    """Objects of a segment that was deleted meanwhile do not return: such a segment has no objects left."""
 
     async def scenario(world: World) -> None:
         objects = {f"{FOLDER}/{ROOT}/t-0-x/0-y{suffix}": suffix.encode() for suffix in sorted(REQUIRED)}

@@ -1,4 +1,4 @@
-"""Seeds in which every request counts as large: all is decoded, handled and answered in slices of one element."""
+"""Seeds in which every request counts as large: requests are decoded, handled and answered in slices of one element."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("seed", [11, 44])
-def test_nothing_is_lost_and_a_seed_is_repeatable(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seeds_with_slices_of_one_element_have_no_violations_and_are_repeatable(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     large = 0
     queue = cooperative_requests.CooperativeRequests.queue
 

@@ -1,4 +1,4 @@
-"""`milena sim` as somebody types it."""
+"""The command `milena sim`, run as a process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def sim(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def faults_in(trace: str) -> set[str]:
-    """What the nemesis did, by a word of its sentences."""
+    """The faults of the nemesis, each by a word of its sentence in the trace."""
     words = (
         "is killed",
         "loses power",
@@ -35,7 +35,7 @@ def faults_in(trace: str) -> set[str]:
     return {word for word in words if word in trace}
 
 
-def test_steps_and_kinds_of_faults_are_as_asked_for_and_the_history_is_kept(tmp_path: Path) -> None:
+def test_steps_and_kinds_of_faults_are_as_requested_and_the_history_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "history"
     done = sim("--seed", "3", "--steps", "2", "--faults", "kill", "--history", str(path))
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr
@@ -47,13 +47,13 @@ def test_steps_and_kinds_of_faults_are_as_asked_for_and_the_history_is_kept(tmp_
     assert {Send, FinalLog} <= {type(event) for event in history}
 
 
-def test_without_steps_nothing_goes_wrong_on_nodes() -> None:
+def test_without_steps_a_run_has_no_faults_of_nodes() -> None:
     done = sim("--seed", "1", "--steps", "0")
     assert done.returncode == 0
     assert not faults_in(done.stdout)
 
 
-def test_a_soak_runs_seeds_until_the_time_is_over_and_tells_how_many() -> None:
+def test_a_soak_runs_seeds_until_the_time_is_over_and_prints_their_number() -> None:
     done = sim("--soak", "0.1", "--steps", "0")
     assert done.returncode == 0
     assert done.stdout.startswith("1 seed passed, ")
@@ -74,7 +74,7 @@ def test_a_soak_runs_seeds_until_the_time_is_over_and_tells_how_many() -> None:
         (["--history", "/nowhere/at/all", "--steps", "0"], "/nowhere/at/all"),
     ],
 )
-def test_mistakes_are_named(arguments: list[str], sentence: str) -> None:
+def test_errors_name_the_wrong_argument(arguments: list[str], sentence: str) -> None:
     done = sim(*arguments)
     assert done.returncode != 0
     assert sentence in done.stderr

@@ -1,4 +1,4 @@
-"""A request of many elements does not keep the loop, however many they are: its work is done in slices."""
+"""A request with many elements does not block the event loop, however many there are: it is handled in slices."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 MANY = 20_000
 SLICE = 6
-"""Lines of Python for each element that may run in one go of the loop, were there ``MANY``: some tens of milliseconds,
-however many there are."""
+"""The limit of one iteration of the event loop is this number of lines of Python times ``MANY``: some tens of
+milliseconds, independent of the number of elements."""
 PASS = 12
-"""As ``SLICE``, for what still goes over all elements at once: the partitions of a fetch session are planned so, and
-what DeleteRecords has deleted is told so."""
+"""As ``SLICE``, for handlers that have steps over all elements: planning the partitions of a fetch session, and
+reporting the results of DeleteRecords."""
 ANSWER = 30
-"""The same for Produce, which is decoded and answered in one step, and for Fetch, which is planned and encoded in one.
-They have lower limits."""
+"""As ``SLICE``, for Produce, which is decoded and answered in one step, and for Fetch, which is planned and encoded in
+one step. Their limits of elements are lower."""
 
 
 class Steps:
-    """The most lines that ran in one go of the loop."""
+    """Notes the largest number of lines that ran in one iteration of the event loop."""
 
     def __init__(self, work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
         self.most = 0
@@ -61,7 +61,7 @@ LONG = [
     (ApiKey.DESCRIBE_PRODUCERS, ("topics", "partition_indexes"), SLICE),
     (ApiKey.DELETE_RECORDS, ("topics", "partitions"), PASS),
 ]
-"""APIs that yield, their long arrays, and the most lines for each element. Others meet the budget by their limit."""
+"""APIs that yield, their long arrays, and the limit of lines. Other APIs meet it because their arrays are limited."""
 
 
 class LongAsker(Asker):
@@ -77,7 +77,7 @@ class LongAsker(Asker):
 
 
 @pytest.mark.parametrize(("key", "path", "lines"), LONG, ids=lambda value: getattr(value, "name", str(value)))
-def test_a_long_request_leaves_the_loop_to_others(
+def test_a_long_request_does_not_block_the_event_loop(
     key: ApiKey, path: Path, lines: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     many = min(MANY, max_elements(key) // 3)

@@ -1,4 +1,4 @@
-"""A broker whose processor is slow does its long work in so many turns of the loop that its heartbeats come in time."""
+"""A broker with a slow processor divides long work into many iterations of the loop, so that heartbeats are in time."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from tests.simulation.counted_work import Work
 PARTITIONS = 4
 RECORDS = 500
 LINE = 15e-6
-"""Seconds for a line of Python, many times what any processor needs: so a small log does for a large one."""
+"""Seconds for a line of Python: many times the real time, so that a small log takes as long as a large one."""
 SESSION = 9.0
 
 
 class SlowProcessor:
-    """Each line of Python that the nodes run takes time on one machine: it is paused for as long after each go."""
+    """Makes lines of Python take virtual time: the machine is paused after each iteration for the time of its lines."""
 
     def __init__(self, world: World, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
         self.work = Work()
         self.longest = 0.0
-        """Seconds of the longest go so far."""
+        """The seconds of the longest iteration so far."""
         self._loop = world.loop
         self._machine = machine
         self._busy_until = 0.0
@@ -38,7 +38,7 @@ class SlowProcessor:
         def charged(handle: asyncio.Handle) -> None:
             before = self.work.lines
             run(handle)
-            if handle._callback != self._go_on:  # type: ignore[attr-defined]
+            if handle._callback != self._resume_when_idle:  # type: ignore[attr-defined]
                 self._charge((self.work.lines - before) * LINE)
 
         monkeypatch.setattr(asyncio.Handle, "_run", charged)
@@ -50,20 +50,20 @@ class SlowProcessor:
         was_idle = self._busy_until <= self._loop.time()
         self._busy_until = max(self._busy_until, self._loop.time()) + seconds
         if was_idle:
-            self._loop.call_soon(self._machine.pause)  # what this go has woken has its own before
-            self._loop.call_at(self._busy_until, self._go_on)
+            self._loop.call_soon(self._machine.pause)  # callbacks that this one has scheduled run before
+            self._loop.call_at(self._busy_until, self._resume_when_idle)
 
-    def _go_on(self) -> None:
+    def _resume_when_idle(self) -> None:
         if self._busy_until > self._loop.time():
-            self._loop.call_at(self._busy_until, self._go_on)
+            self._loop.call_at(self._busy_until, self._resume_when_idle)
         else:
             self._loop.call_soon(self._machine.resume)
 
 
 @pytest.mark.skipif(running() == "compiled", reason="compiled code has no lines to count; `make test` runs it")
 def test_a_broker_stays_unfenced_while_it_loads_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one go it would take longer than a session. A broker that is fenced loses its leaderships, and loads them anew
-    when it is unfenced: it would not end."""
+    """Loading in one step takes longer than a session. A broker that is fenced loses its leaderships, and loads the
+    groups again when it is unfenced: it would never finish."""
 
     async def run(world: World) -> None:
         overrides = {"offsets_topic_num_partitions": PARTITIONS, "broker_session_timeout_ms": int(SESSION * 1000)}
@@ -89,7 +89,7 @@ def test_a_broker_stays_unfenced_while_it_loads_groups(monkeypatch: pytest.Monke
 
 
 async def write_offsets(broker: Broker) -> list[str]:
-    """Fill every partition by one group of its own, whose names are returned."""
+    """Fill each partition with the offsets of one group; return the names of the groups."""
     broker.auto_create.create_internal([OFFSETS_TOPIC])
     names: dict[object, str] = {}
     while len(names) < PARTITIONS:

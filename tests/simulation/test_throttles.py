@@ -1,4 +1,4 @@
-"""Replication throttles in a whole cluster: slow for who is out of sync, and for nobody else."""
+"""Replication throttles in a cluster: they slow only replicas that are out of sync."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.simulation.three_brokers import BROKERS, content, in_sync, leader_of,
 SIZE = 10_000
 MISSED = 40
 LIMIT = 20_000
-"""Bytes a second: what was missed takes 20 s."""
+"""Bytes a second: the missed records take 20 s."""
 
 
 async def write_large(client: Cluster, count: int) -> None:
@@ -32,7 +32,7 @@ async def throttle(client: Cluster, side: str) -> None:
 
 
 @pytest.mark.parametrize("side", ["leader", "follower"])
-def test_a_replica_catches_up_as_slowly_as_allowed(side: str) -> None:
+def test_a_throttled_replica_catches_up_at_the_configured_rate(side: str) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         clock = client.runtime.clock
         away = next(one for one in BROKERS if one != leader_of(cluster))
@@ -52,7 +52,7 @@ def test_a_replica_catches_up_as_slowly_as_allowed(side: str) -> None:
     on_three_brokers(scenario, replica_fetch_max_bytes=2 * SIZE)
 
 
-def test_without_its_throttle_it_is_there_at_once() -> None:
+def test_a_replica_catches_up_at_once_when_its_throttle_is_removed() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         clock = client.runtime.clock
         away = next(one for one in BROKERS if one != leader_of(cluster))
@@ -72,7 +72,7 @@ def test_without_its_throttle_it_is_there_at_once() -> None:
     on_three_brokers(scenario, replica_fetch_max_bytes=2 * SIZE)
 
 
-def test_a_move_between_directories_is_as_slow_as_allowed() -> None:
+def test_a_throttled_move_between_directories_has_the_configured_rate() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         clock = client.runtime.clock
         partition = replica(cluster, 1)
@@ -85,7 +85,7 @@ def test_a_move_between_directories_is_as_slow_as_allowed() -> None:
         began = clock.monotonic()
         await move(client, 1, target)
         await until(lambda: directory_of(cluster, 1) == target, 60)
-        # The last MiB is copied at once, and the first window is free.
+        # The last MiB is copied at once, and the first window is not throttled.
         assert 4 < clock.monotonic() - began < 15
 
     on_brokers(1, scenario)

@@ -1,4 +1,4 @@
-"""A tier that is not as it should be: an event or a metric tells, nothing is lost, all goes on once it is mended."""
+"""A damaged or missing tier: log events and metrics report it, no record is lost, copies resume after a repair."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ TOPIC = "kafka_server_brokertopicmetrics"
 COPY_FAILED = "remote log: copy failed"
 SEGMENTS = [0, 4, 8, 12, 16]
 WRITING = ("append", "rename", "remove", "write")
-"""What a read-only folder refuses."""
+"""The operations that a read-only folder refuses."""
 
 
 class Said:
-    """What the nodes have logged on standard error."""
+    """The events that the nodes have logged to standard error."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
         self._lines: list[dict[str, Any]] = []
 
     def of(self, event: str) -> list[dict[str, Any]]:
-        """Events of this name so far; no error ever comes with a stack trace."""
+        """The events of this name so far. Fails if a stack trace was logged."""
         text = self._capsys.readouterr().err
         assert "Traceback" not in text, text
         self._lines += [json.loads(line) for line in text.splitlines() if line.startswith("{")]
@@ -73,7 +73,7 @@ def object_of(cluster: SimulatedCluster, start: int, suffix: str) -> Inode:
 
 
 async def filled(cluster: SimulatedCluster, client: Cluster) -> None:
-    """22 records, of which 20 are in the tier alone."""
+    """Write 22 records, and wait until 20 of them are only in the tier."""
     await write(client, 22)
     await until(lambda: bases(cluster) == [20])
 
@@ -101,7 +101,7 @@ def full(cluster: SimulatedCluster) -> None:
 
 
 @pytest.mark.parametrize(("spoil", "reason"), [(read_only, "Read-only file system"), (full, "No space left on device")])
-def test_a_folder_that_takes_nothing_more_is_read_and_what_is_new_stays_on_the_disk(
+def test_a_full_or_read_only_folder_is_read_and_new_segments_stay_on_the_local_disk(
     spoil: Callable[[SimulatedCluster], None], reason: str, said: Said
 ) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
@@ -127,7 +127,7 @@ def test_a_folder_that_takes_nothing_more_is_read_and_what_is_new_stays_on_the_d
 
 @contextmanager
 def unmounted(cluster: SimulatedCluster) -> Iterator[None]:
-    """The folder is away, and there is an empty one in its place that nobody may write to."""
+    """Replace the folder by an empty one that no process may write to, as of a mount point."""
     tier = cluster.world.tier
     files, folders = dict(tier.files), dict(tier.folders)
     tier.wipe()
@@ -141,7 +141,7 @@ def unmounted(cluster: SimulatedCluster) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_folder_that_is_away_takes_nothing_with_it(restarted: bool, said: Said) -> None:
+def test_no_record_is_lost_while_the_folder_is_not_mounted(restarted: bool, said: Said) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await filled(cluster, client)
         with unmounted(cluster):
@@ -163,8 +163,8 @@ def test_a_folder_that_is_away_takes_nothing_with_it(restarted: bool, said: Said
 
 
 @pytest.mark.parametrize("mounted", [True, False], ids=["mounted later", "made anew by hand"])
-def test_where_there_was_a_tier_none_is_made(mounted: bool, said: Said) -> None:
-    """The broker starts before the folder is mounted, and finds a place where it could make another."""
+def test_a_broker_does_not_create_a_tier_where_there_was_one(mounted: bool, said: Said) -> None:
+    """The broker starts before the folder is mounted, and could create another folder in its place."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await filled(cluster, client)
@@ -193,7 +193,7 @@ def test_where_there_was_a_tier_none_is_made(mounted: bool, said: Said) -> None:
     with_tier(scenario)
 
 
-def test_a_place_where_no_folder_can_be_made_is_tried_again(said: Said) -> None:
+def test_creating_the_folder_of_the_tier_is_retried(said: Said) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         cluster.world.tier.fail("/", errno.EROFS, operation="write")
         await write(client, 22)
@@ -210,7 +210,7 @@ def test_a_place_where_no_folder_can_be_made_is_tried_again(said: Said) -> None:
 # -- objects
 
 
-def test_a_truncated_object_is_an_error_where_it_ends_and_nowhere_else(said: Said) -> None:
+def test_a_truncated_object_is_an_error_only_for_reads_beyond_its_end(said: Said) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await filled(cluster, client)
         inode = object_of(cluster, 8, LOG)
@@ -228,8 +228,8 @@ def test_a_truncated_object_is_an_error_where_it_ends_and_nowhere_else(said: Sai
 
 
 @pytest.mark.parametrize("length", [-3, 5, 0])
-def test_without_a_whole_index_batches_are_looked_for_in_the_log(length: int, said: Said) -> None:
-    """It is told once for each segment, however often that is read."""
+def test_with_a_damaged_index_batches_are_searched_in_the_log(length: int, said: Said) -> None:
+    """The damage is logged once for each segment, however often the segment is read."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await filled(cluster, client)
@@ -239,15 +239,15 @@ def test_without_a_whole_index_batches_are_looked_for_in_the_log(length: int, sa
         for _ in range(2):
             assert await values(client, 22) == list(range(22))
         assert await read_at(client, 10) == (ErrorCode.NONE, [10, 11])
-        told = said.of("remote indexes cannot be used")
-        assert len({one["segment"] for one in told}) == len(told) == 2
-        assert all("in the remote storage: " in one["reason"] for one in told)
+        reported = said.of("remote indexes cannot be used")
+        assert len({one["segment"] for one in reported}) == len(reported) == 2
+        assert all("in the remote storage: " in one["reason"] for one in reported)
         assert counted(cluster, "remotefetcherrors") == 0
 
     with_tier(scenario)
 
 
-def test_foreign_files_stay_where_they_are_and_disturb_nobody(said: Said) -> None:
+def test_foreign_files_in_the_tier_are_kept_and_have_no_effect(said: Said) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await filled(cluster, client)
         tier = cluster.world.tier
@@ -273,7 +273,7 @@ def test_foreign_files_stay_where_they_are_and_disturb_nobody(said: Said) -> Non
 
 
 async def metadata_records(client: Cluster, count: int) -> list[tuple[int, bytes]]:
-    """(partition, value) of the first records."""
+    """(partition, value) of the first ``count`` records."""
     consumer = Consumer(client)
     consumer.assign({(REMOTE_LOG_METADATA_TOPIC, partition): 0 for partition in range(3)})
     found: list[tuple[int, bytes]] = []
@@ -291,8 +291,8 @@ async def publish(client: Cluster, records: list[tuple[int, bytes]]) -> None:
     await producer.close()
 
 
-async def goes_on(cluster: SimulatedCluster, client: Cluster) -> None:
-    """What is known of the tier is what it was, also to a broker that reads all of it anew."""
+async def check_that_it_works(cluster: SimulatedCluster, client: Cluster) -> None:
+    """Check that copies, reads and the known segments are right, also after restarts that read the metadata again."""
     for first, last in ((22, 28), (28, 34)):
         await write(client, last - first, first=first)
         expected = [start for start in range(0, last, 4) if start + 4 < last]
@@ -303,7 +303,7 @@ async def goes_on(cluster: SimulatedCluster, client: Cluster) -> None:
         await restart(cluster)
 
 
-def test_metadata_of_an_unknown_version_is_passed_over_and_told(said: Said) -> None:
+def test_metadata_of_an_unknown_version_is_skipped_and_logged(said: Said) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await filled(cluster, client)
         [(partition, _), *_] = await metadata_records(client, 10)
@@ -313,12 +313,12 @@ def test_metadata_of_an_unknown_version_is_passed_over_and_told(said: Said) -> N
             "RemoteLogSegmentMetadataRecord of version 7 is not known",
             "type 99 is not known",
         ]
-        await goes_on(cluster, client)
+        await check_that_it_works(cluster, client)
 
     with_tier(scenario)
 
 
-def test_records_of_segments_that_come_again_change_nothing(said: Said) -> None:
+def test_repeated_metadata_records_change_nothing(said: Said) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await filled(cluster, client)
         records = await metadata_records(client, 10)
@@ -327,13 +327,13 @@ def test_records_of_segments_that_come_again_change_nothing(said: Said) -> None:
             lambda: len(said.of("remote log metadata record dropped: invalid state transition")) == len(SEGMENTS)
         )
         assert len(known_segments(cluster)) == len(SEGMENTS)
-        await goes_on(cluster, client)
+        await check_that_it_works(cluster, client)
 
     with_tier(scenario)
 
 
-def test_a_segment_that_is_listed_twice_is_read_once_and_goes_twice(said: Said) -> None:
-    """As where a copy was taken for failed, and was not: the same offsets under two ids, both whole."""
+def test_of_two_segments_with_the_same_offsets_one_is_read_and_both_are_deleted(said: Said) -> None:
+    """As after a copy that seemed to fail but succeeded: the same offsets under two ids, both complete."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await filled(cluster, client)

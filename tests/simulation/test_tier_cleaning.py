@@ -1,4 +1,4 @@
-"""A compacted topic in the tier of simulated brokers: its segments there are cleaned, whoever leads and reads."""
+"""A compacted topic in the tier of simulated brokers: its remote segments are cleaned under any leader and reader."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.simulation.steps import partition_image, seeds, until
 from tests.simulation.tiered_topics import known_segments, log_of, with_tier
 
 
-def test_consumers_find_the_last_values_in_the_tier_and_its_old_segments_go() -> None:
+def test_consumers_read_the_last_values_from_the_tier_and_replaced_segments_are_deleted() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         last = await write(client, 30, 4)
         await until(lambda: is_clean(cluster, 1, 100), 120)
@@ -81,7 +81,7 @@ def test_leaders_that_are_killed_and_paused_while_they_clean_lose_nothing(seed: 
     with_tier(scenario, seed=seed, brokers=3, configs=COMPACTED, **CLEANING, **METADATA)
 
 
-def test_deleted_records_do_not_come_back_with_a_cleaning() -> None:
+def test_cleaning_does_not_restore_deleted_records() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 20, 4)
         await until(lambda: log_of(cluster).local_log_start_offset > 50)

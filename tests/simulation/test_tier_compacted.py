@@ -1,5 +1,5 @@
-"""Tiered topics that are compacted: by their own configuration, if that is enabled, and never by a default of the
-cluster."""
+"""Compacted tiered topics: the configuration of the topic decides, if the feature is enabled, and never the default of
+the cluster."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ COMPACTED = {"cleanup.policy": "compact", "retention.ms": "1000", "local.retenti
 
 
 async def write_keys(client: Cluster, count: int, *, first: int = 0, keys: int = 1000) -> None:
-    """``count`` records of about 100 bytes, as ``steps.write`` writes them, of some keys in turn."""
+    """Write ``count`` records of about 100 bytes, like ``steps.write``, with a few keys in turn."""
     producer = Producer(client, request_timeout=2.0, delivery_timeout=60.0)
     for number in range(first, first + count):
         await producer.send("t", b"%-99d" % number, key=b"%d" % (number % keys), partition=0)
     await producer.close()
 
 
-def test_the_tier_wins_over_a_default_of_the_cluster() -> None:
-    """Else the log would begin with its local records, and what is in the tier would be lost for good."""
+def test_a_default_of_the_cluster_does_not_compact_a_tiered_topic() -> None:
+    """Else the log would begin with its local records, and the records in the tier would be lost."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 10)
@@ -46,7 +46,7 @@ def test_the_tier_wins_over_a_default_of_the_cluster() -> None:
     with_tier(scenario)
 
 
-def test_a_topic_that_says_so_itself_is_refused() -> None:
+def test_a_tiered_topic_with_cleanup_policy_compact_is_refused() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         with pytest.raises(KafkaError, match=r"only supports topics with cleanup.policy=delete") as refused:
             await admin.alter_configs(client, TOPIC_RESOURCE, "t", {"cleanup.policy": "compact"})
@@ -58,8 +58,8 @@ def test_a_topic_that_says_so_itself_is_refused() -> None:
     with_tier(scenario)
 
 
-def test_a_compacted_topic_is_copied_whatever_is_dirty_in_it_and_leaves_the_disk() -> None:
-    """It does not expire, as long as it is not also `delete`."""
+def test_dirty_segments_of_a_compacted_topic_are_copied_and_deleted_locally() -> None:
+    """Its segments do not expire, unless the policy includes `delete`."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write_keys(client, 10)
@@ -77,7 +77,7 @@ def _has_segments(cluster: SimulatedCluster, count: int) -> bool:
     return len(finished(cluster)) == count
 
 
-def test_a_topic_is_switched_between_the_policies_while_it_is_tiered() -> None:
+def test_the_cleanup_policy_of_a_tiered_topic_can_be_changed() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         for number, policy in enumerate(["delete", "compact", "delete", "compact,delete", "compact"]):
             await admin.alter_configs(client, TOPIC_RESOURCE, "t", {"cleanup.policy": policy, "retention.ms": "-1"})
@@ -89,8 +89,8 @@ def test_a_topic_is_switched_between_the_policies_while_it_is_tiered() -> None:
     with_tier(scenario, remote_log_compaction_enable=True)
 
 
-def test_a_compacted_topic_gets_a_tier_and_loses_it() -> None:
-    """Its local log is cleaned again then."""
+def test_remote_storage_of_a_compacted_topic_can_be_enabled_and_disabled() -> None:
+    """Afterwards its local log is cleaned again."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write_keys(client, 10)

@@ -1,4 +1,4 @@
-"""What a deleted topic has in the tier is deleted by its leader, or by whoever had a replica and is still there."""
+"""The remote segments of a deleted topic are deleted by its leader, or by a remaining broker that had a replica."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def topics(cluster: SimulatedCluster) -> set[str]:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_if_the_leader_ends_before_it_has_begun_the_others_delete(seed: int) -> None:
+def test_the_other_replicas_delete_remote_segments_if_the_leader_ends_before_it_begins(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await in_tier_with_a_leader_that_is_away(cluster, client)
         await until(lambda: "t" not in topics(cluster), 30)
@@ -44,8 +44,8 @@ def test_if_the_leader_ends_before_it_has_begun_the_others_delete(seed: int) -> 
     with_tier(scenario, seed=seed, brokers=3, rlmm_config_remote_log_metadata_topic_replication_factor=3)
 
 
-def test_the_leader_deletes_first() -> None:
-    """The others find nothing left, and publish nothing."""
+def test_the_leader_deletes_the_remote_segments_first() -> None:
+    """The other brokers find no segments left, and publish no metadata."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 10)

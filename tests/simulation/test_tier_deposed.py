@@ -1,4 +1,4 @@
-"""A leader that was deposed without knowing it deletes nothing that the current one serves."""
+"""A former leader that does not know of its successor deletes no segment that the current leader serves."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ EXPIRY = 20.0
 
 
 async def with_other_retention(cluster: SimulatedCluster, client: Cluster) -> None:
-    """Until another leads, under which nothing expires."""
+    """Wait until another broker leads, and set unlimited retention."""
     await until(lambda: int(partition_image(cluster).leader) in (B, C), 30)
     while True:
         try:
             await admin.alter_configs(client, TOPIC_RESOURCE, "t", {"retention.ms": "-1"})
             return
-        except (KafkaError, ChannelError):  # whoever was asked is cut off
+        except (KafkaError, ChannelError):  # the broker that was asked is cut off
             await asyncio.sleep(0.5)
 
 
@@ -63,7 +63,7 @@ async def everything_is_served(cluster: SimulatedCluster, client: Cluster) -> No
 
 
 @pytest.mark.parametrize("seed", seeds(3))
-def test_a_leader_whose_session_has_run_out_deletes_nothing_from_the_tier(seed: int) -> None:
+def test_a_leader_whose_session_has_expired_deletes_nothing_from_the_tier(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await all_in_tier(cluster, client)
         cluster.world.fabric.cut(host_of(A), CONTROLLER)
@@ -79,8 +79,8 @@ def test_a_leader_whose_session_has_run_out_deletes_nothing_from_the_tier(seed: 
 
 
 @pytest.mark.parametrize("seed", seeds(3))
-def test_a_leader_that_was_paused_looks_at_the_metadata_before_it_deletes(seed: int) -> None:
-    """The first heartbeat after the pause is answered before the metadata has come."""
+def test_a_leader_that_was_paused_reads_the_metadata_before_it_deletes(seed: int) -> None:
+    """The first heartbeat after the pause is answered before the metadata arrives."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await all_in_tier(cluster, client)
@@ -96,11 +96,11 @@ def test_a_leader_that_was_paused_looks_at_the_metadata_before_it_deletes(seed: 
 
 @pytest.mark.parametrize("republishes", [True, False])
 @pytest.mark.parametrize("seed", range(2))
-def test_a_leader_that_was_paused_between_its_check_and_the_unlink_deletes_what_nobody_needs_any_more(
+def test_a_leader_that_was_paused_before_the_unlink_deletes_only_a_republished_segment(
     seed: int, republishes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its mark was accepted. Its successor, which would not delete the segment, has published it again; else (the
-    control) the records would be lost."""
+    """Its DELETE_SEGMENT_STARTED was accepted. Its successor, which would not delete the segment, has published it
+    again under another id. Without that (the control experiment) the records are lost."""
     if not republishes:
         monkeypatch.setattr(deletion_withdrawal, "unjustified", lambda *_, **__: [])
 
@@ -132,8 +132,8 @@ def ids(cluster: SimulatedCluster, broker: int) -> set[UUID]:
     return {one.id for one in known_segments(cluster, broker).segments()}
 
 
-def test_a_broker_whose_roles_are_not_those_of_its_metadata_yet_is_in_no_session() -> None:
-    """Many partitions are changed in slices, between which those that are deposed go on."""
+def test_a_broker_is_not_in_session_until_all_its_roles_follow_its_metadata() -> None:
+    """Role changes of many partitions are applied in slices, between which the tasks of former leaders still run."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         count = 5 * PARTITIONS_PER_ITERATION
@@ -166,7 +166,7 @@ def test_a_broker_whose_roles_are_not_those_of_its_metadata_yet_is_in_no_session
 
 
 @pytest.mark.parametrize("seed", seeds(3))
-def test_a_leader_that_is_cut_off_for_less_goes_on_to_delete(seed: int) -> None:
+def test_a_leader_that_is_cut_off_for_less_than_its_session_still_deletes(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await all_in_tier(cluster, client)
         cluster.world.fabric.cut(host_of(A), CONTROLLER)
@@ -179,8 +179,8 @@ def test_a_leader_that_is_cut_off_for_less_goes_on_to_delete(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(3))
-def test_a_topic_that_is_switched_off_while_nobody_leads_it_begins_with_what_is_local(seed: int) -> None:
-    """Its next leader was a follower when it heard of that, and readers would be sent to offsets that nobody has."""
+def test_a_log_begins_with_its_local_records_if_remote_storage_is_disabled_without_a_leader(seed: int) -> None:
+    """The next leader was a follower when the change came. Else it would send readers to offsets that no broker has."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await all_in_tier(cluster, client)
@@ -198,7 +198,7 @@ def test_a_topic_that_is_switched_off_while_nobody_leads_it_begins_with_what_is_
 
 
 async def switched_off(client: Cluster) -> None:
-    """As broker B is asked to."""
+    """Disable remote storage with a request to broker B."""
     channel = client.to(host_of(B), 9092)
     await channel.connect()
     configs = [{"name": "remote.storage.enable", "config_operation": 0, "value": "false"}]

@@ -33,9 +33,9 @@ from tests.simulation.tiered_topics import (
 )
 
 WHOLE = {"internal.segment.bytes": "1000000", "local.retention.bytes": "-2"}
-"""Segments are cut by hand, and leave the disk when they are told to."""
+"""Segments are rolled and deleted locally only when a test requests it."""
 WAIT = 2.0
-"""Seconds that a fetch may wait at the leader; the replica's first one does while it is added."""
+"""Seconds that a fetch may wait at the leader; the first fetch of an added replica waits."""
 ERRORS = "kafka_server_brokertopicmetrics_buildremotelogauxstateerrorspersec_total"
 REQUESTS = "kafka_server_brokertopicmetrics_buildremotelogauxstaterequestspersec_total"
 
@@ -45,7 +45,7 @@ async def described(cluster: SimulatedCluster, broker: int) -> Any:
 
 
 async def write_segments(cluster: SimulatedCluster, client: Cluster, *segments: Sequence[int]) -> None:
-    """Segments of records of these epochs, on a leader that is alone; from one epoch to the next it is started anew."""
+    """Write segments with records of these epochs on the only leader, which is restarted for each new epoch."""
     written = int(log_of(cluster, A).log_end_offset)
     epoch = segments[0][0] if written == 0 else None
     for number, epochs in enumerate(segments):
@@ -62,7 +62,7 @@ async def write_segments(cluster: SimulatedCluster, client: Cluster, *segments: 
 
 
 async def leave_local(cluster: SimulatedCluster, client: Cluster, count: int) -> None:
-    """The leader's local log begins ``count`` segments later."""
+    """Delete the first ``count`` local segments of the leader."""
     log = log_of(cluster, A)
     gone = sum(segment.size for segment in list(log.segments)[:count])
     await admin.alter_configs(client, TOPIC_RESOURCE, "t", {"local.retention.bytes": str(log.size - gone)})
@@ -71,13 +71,13 @@ async def leave_local(cluster: SimulatedCluster, client: Cluster, count: int) ->
 
 
 def renumbered(cluster: SimulatedCluster, broker: int) -> dict[int, int]:
-    """Leader epochs, as the document numbers them: 0 for the first in which there is a record."""
+    """Leader epoch to start offset, numbered as in the KIP: 0 is the first epoch that has a record."""
     known = [entry.epoch for entry in log_of(cluster, A).epochs.entries]
     return {known.index(entry.epoch): entry.start for entry in log_of(cluster, broker).epochs.entries}
 
 
 def producers(log: UnifiedLog) -> dict[int, int]:
-    """Their last offsets."""
+    """Producer id to its last offset."""
     return {producer: entry.last_offset for producer, entry in log.producers}
 
 
@@ -159,7 +159,7 @@ def test_kip405_2_an_out_of_sync_follower() -> None:
 
 
 async def written_and_tiered(cluster: SimulatedCluster, client: Cluster) -> None:
-    """22 records in several epochs, of which the leader has the last two on its disk; the other broker is wiped."""
+    """Write 22 records in several epochs, until the leader has only the last two locally, and wipe the other broker."""
     await write_segments(cluster, client, (0, 0, 1, 1), (1, 2, 2, 2), (3, 3), (4, 5))
     await until(lambda: len(finished(cluster)) == 3)
     await leave_local(cluster, client, 3)
@@ -174,7 +174,7 @@ async def rejoins(cluster: SimulatedCluster, seconds: float = 30) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(6))
-def test_a_power_loss_at_any_step_leaves_a_log_that_begins_anew(seed: int) -> None:
+def test_a_follower_that_loses_power_at_any_step_builds_its_log_again(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await written_and_tiered(cluster, client)
         await add_replica(client, A, B)
@@ -197,7 +197,7 @@ def test_a_power_loss_at_any_step_leaves_a_log_that_begins_anew(seed: int) -> No
 
 @pytest.mark.parametrize("suffix", ["leader_epoch_checkpoint", "snapshot"])
 @pytest.mark.parametrize("damage", ["missing", "cut", "foreign"])
-def test_a_tier_that_is_damaged_is_asked_again_and_never_believed(suffix: str, damage: str) -> None:
+def test_a_follower_retries_with_a_damaged_tier_and_never_uses_it(suffix: str, damage: str) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await written_and_tiered(cluster, client)
         files = cluster.world.tier.files
@@ -220,7 +220,7 @@ def test_a_tier_that_is_damaged_is_asked_again_and_never_believed(suffix: str, d
     with_tier(scenario, brokers=2, replicas=1, configs=WHOLE)
 
 
-def test_a_follower_that_has_lost_its_epochs_is_told_them_anew() -> None:
+def test_a_follower_that_has_lost_its_leader_epochs_gets_them_again() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await written_and_tiered(cluster, client)
         await add_replica(client, A, B)
@@ -235,7 +235,7 @@ def test_a_follower_that_has_lost_its_epochs_is_told_them_anew() -> None:
     with_tier(scenario, brokers=2, replicas=1, configs=WHOLE)
 
 
-def test_what_was_built_in_an_earlier_leader_epoch_is_dropped() -> None:
+def test_state_that_was_built_for_an_earlier_leader_epoch_is_dropped() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await written_and_tiered(cluster, client)
         cluster.world.tier.offload_seconds = (3.0, 3.0)
@@ -253,8 +253,8 @@ def test_what_was_built_in_an_earlier_leader_epoch_is_dropped() -> None:
     with_tier(scenario, brokers=2, replicas=1, configs=WHOLE)
 
 
-def test_a_follower_that_is_ready_does_not_wait_for_the_fetches_of_others() -> None:
-    """They wait at the leader, and do not name it."""
+def test_a_ready_partition_does_not_wait_for_the_fetch_of_other_partitions() -> None:
+    """The other fetch waits at the leader, and does not name the ready partition."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await written_and_tiered(cluster, client)
@@ -270,7 +270,7 @@ def test_a_follower_that_is_ready_does_not_wait_for_the_fetches_of_others() -> N
     with_tier(scenario, brokers=2, replicas=1, configs=WHOLE, replica_fetch_wait_max_ms=round(1000 * WAIT))
 
 
-def test_a_slow_tier_holds_up_no_other_partition() -> None:
+def test_a_slow_tier_does_not_delay_other_partitions() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await written_and_tiered(cluster, client)
         cluster.world.tier.offload_seconds = (60.0, 60.0)
@@ -310,9 +310,9 @@ def test_kip1023_an_empty_follower_may_begin_where_the_tier_ends(log_start: int)
     )
 
 
-def test_kip1023_a_follower_that_has_records_begins_where_its_leaders_disk_does_all_the_same() -> None:
+def test_kip1023_a_follower_with_records_begins_at_the_local_log_start_of_its_leader() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
-        # B has a part of the tier's metadata: without it nobody knows whether a missing tier is new.
+        # B has a part of the tier's metadata: without it no broker knows whether a missing tier is new.
         cluster.world.tier.folders.update({TIER: None, ROOT: None})
         await write(client, 2)
         await add_replica(client, A, B)
@@ -341,8 +341,8 @@ def test_kip1023_a_follower_that_has_records_begins_where_its_leaders_disk_does_
 
 
 @pytest.mark.parametrize("seed", seeds(3))
-def test_a_new_replica_after_an_unclean_election(seed: int) -> None:
-    """It takes what is on the new leader's lineage."""
+def test_a_new_replica_copies_the_log_of_an_uncleanly_elected_leader(seed: int) -> None:
+    """It has the leader epochs of the new leader, and reads the remote segments of the same lineage."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 6)
@@ -366,7 +366,7 @@ def test_a_new_replica_after_an_unclean_election(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(3))
-def test_a_log_that_is_moved_while_it_begins_in_the_tier(seed: int) -> None:
+def test_a_log_can_be_moved_while_it_builds_its_state_from_the_tier(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await written_and_tiered(cluster, client)
         cluster.world.tier.offload_seconds = (0.05, 0.5)
@@ -383,10 +383,10 @@ def test_a_log_that_is_moved_while_it_begins_in_the_tier(seed: int) -> None:
     with_tier(scenario, seed=seed, brokers=2, replicas=1, configs=WHOLE, log_dirs="/data-1,/data-2")
 
 
-def test_a_directory_that_fails_in_the_step_in_which_its_log_begins_in_the_tier_fails_alone(
+def test_only_the_directory_goes_offline_that_fails_while_a_log_builds_its_state(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The partition goes offline within that step, which ends the attempt."""
+    """The partition goes offline while it builds its state from the tier, which ends the attempt."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await written_and_tiered(cluster, client)
@@ -409,8 +409,8 @@ def test_a_directory_that_fails_in_the_step_in_which_its_log_begins_in_the_tier_
 
 
 @pytest.mark.parametrize("seed", seeds(3))
-def test_a_log_that_is_cut_below_its_local_part_knows_the_producers_in_the_tier(seed: int) -> None:
-    """Its leader, elected uncleanly, still has locally what this one has in the tier only."""
+def test_a_log_that_is_truncated_below_its_local_start_restores_producers_from_the_tier(seed: int) -> None:
+    """The uncleanly elected leader still has records locally that the follower has only in the tier."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 6)

@@ -1,4 +1,4 @@
-"""What seeds with a tier have found, each as a scenario of its own."""
+"""Bugs that simulated seeds with a tier have found, each as a scenario."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ async def alter(client: Cluster, values: Mapping[str, str]) -> None:
     await admin.alter_configs(client, TOPIC_RESOURCE, "t", values)
 
 
-def test_a_follower_without_epochs_keeps_its_records_until_its_leader_has_told_it_more() -> None:
-    """Seed 11: it is elected uncleanly, with records that the tier lacks. What it had dropped before was a hole that
-    nobody could read, and no follower could build its state behind it."""
+def test_a_follower_without_leader_epochs_keeps_its_records_until_its_leader_answers() -> None:
+    """Seed 11: the follower is elected uncleanly, with records that the tier lacks. It had dropped records before: they
+    were a hole that no consumer could read, and behind it no follower could build its state."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 6)
@@ -75,9 +75,8 @@ def test_a_follower_without_epochs_keeps_its_records_until_its_leader_has_told_i
     with_unclean_elections(scenario, 1)
 
 
-def test_a_tier_that_is_switched_off_and_on_is_trusted_for_nothing_that_it_had() -> None:
-    """KIP-950: the second time records stay here until they are in the tier again. Kafka remembers how far it had
-    copied."""
+def test_former_copies_do_not_count_after_remote_storage_is_disabled_and_enabled() -> None:
+    """KIP-950: local records stay until they are in the tier again. Kafka keeps its highest copied offset."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 10)
@@ -96,7 +95,7 @@ def test_a_tier_that_is_switched_off_and_on_is_trusted_for_nothing_that_it_had()
     with_tier(scenario, configs={"local.retention.bytes": "-2"})
 
 
-def test_what_is_not_announced_yet_stays_where_the_tier_is_switched_on_again() -> None:
+def test_segments_whose_deletion_is_not_announced_stay_if_remote_storage_is_enabled_again() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 10)
         await until(lambda: bases(cluster) == [8])
@@ -132,9 +131,9 @@ def test_what_is_not_announced_yet_stays_where_the_tier_is_switched_on_again() -
 
 
 @pytest.mark.parametrize("seed", seeds(3))
-def test_what_is_being_announced_is_not_counted_where_the_tier_is_switched_on_again(seed: int) -> None:
-    """Seed 100097: the record that tells of the deletion waited for its acknowledgement when the tier was on again, and
-    what it tells of counted as copied. Local records went, then the others."""
+def test_segments_whose_deletion_is_being_announced_do_not_count_as_copied(seed: int) -> None:
+    """Seed 100097: the record of a deletion waited for its acknowledgement when remote storage was enabled again, and
+    its segment counted as copied. So the local records were deleted, and then the remote ones."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 10)
@@ -165,7 +164,7 @@ def test_what_is_being_announced_is_not_counted_where_the_tier_is_switched_on_ag
     with_tier(scenario, seed=seed, brokers=2, configs={"local.retention.bytes": "-2"})
 
 
-def test_a_follower_begins_with_the_batch_within_which_the_log_starts() -> None:
+def test_a_follower_begins_with_the_batch_that_contains_the_log_start() -> None:
     """Seeds 23, 43, 55: DeleteRecords in the middle of a batch."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
@@ -187,8 +186,8 @@ def test_a_follower_begins_with_the_batch_within_which_the_log_starts() -> None:
     with_tier(scenario, brokers=3, replicas=2)
 
 
-def test_a_follower_begins_behind_a_segment_within_which_the_log_starts() -> None:
-    """Its epochs begin later than the segment does; they are right all the same."""
+def test_a_follower_begins_behind_the_remote_segment_that_contains_the_log_start() -> None:
+    """The leader epochs of the segment begin after its base offset, and are valid."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 4)
@@ -205,9 +204,9 @@ def test_a_follower_begins_behind_a_segment_within_which_the_log_starts() -> Non
 
 
 @pytest.mark.parametrize("start", [5, 9])
-def test_a_log_start_outlives_the_loss_of_its_checkpoint(start: int) -> None:
-    """Seeds 91, 123: after DeleteRecords and a power loss the epochs began there, the log earlier, and nobody could
-    read where it said that it starts."""
+def test_a_log_start_offset_survives_the_loss_of_its_checkpoint(start: int) -> None:
+    """Seeds 91, 123: after DeleteRecords and a power loss the log started before its first leader epoch, and no
+    consumer could read at the log start offset."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 10)
@@ -223,8 +222,8 @@ def test_a_log_start_outlives_the_loss_of_its_checkpoint(start: int) -> None:
     with_tier(scenario)
 
 
-def test_a_log_that_ends_before_its_start_begins_anew_there() -> None:
-    """Seed 255: what was left after a power loss had been deleted before, and had no epochs."""
+def test_a_log_that_ends_before_its_start_begins_again_at_its_start() -> None:
+    """Seed 255: the records that a power loss left had been deleted before, and had no leader epochs."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 10)
@@ -244,8 +243,8 @@ def test_a_log_that_ends_before_its_start_begins_anew_there() -> None:
     with_tier(scenario)
 
 
-def test_a_log_begins_behind_what_a_former_leader_deletes() -> None:
-    """Seed 249: it did not know of its end, and expired a segment that the new leader's log still began with."""
+def test_a_log_begins_behind_a_segment_that_a_former_leader_deletes() -> None:
+    """Seed 249: the former leader did not know of its successor, and expired the first segment of its log."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 10)
@@ -264,7 +263,7 @@ def test_a_log_begins_behind_what_a_former_leader_deletes() -> None:
 
 
 @pytest.mark.parametrize("lost", ["gone", "cut"])
-def test_where_a_log_is_lost_another_copy_is_read(lost: str) -> None:
+def test_another_copy_is_read_if_the_log_of_a_remote_segment_is_lost(lost: str) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 10)
         await until(lambda: bases(cluster) == [8])

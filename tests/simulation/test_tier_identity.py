@@ -1,4 +1,4 @@
-"""Brokers copy to their cluster's tier and to no other place: its mount may be away, its name may be wrong."""
+"""Brokers copy only to the tier of their cluster: not to an empty mount point, not to that of another cluster."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ COPY_FAILED = "remote log: copy failed"
 
 
 async def copied(cluster: SimulatedCluster, client: Cluster) -> None:
-    """Records 0 to 19 are in the tier alone."""
+    """Write 22 records, and wait until records 0 to 19 are only in the tier."""
     await write(client, 22)
     for broker in cluster.brokers:
         await until(lambda broker=broker: bases(cluster, broker) == [20])  # type: ignore[misc]
 
 
-def test_a_wiped_broker_makes_no_tier_in_an_empty_mount_point() -> None:
+def test_a_wiped_broker_creates_no_tier_in_an_empty_mount_point() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await copied(cluster, client)
         tier = cluster.world.tier
@@ -54,8 +54,8 @@ def test_a_wiped_broker_makes_no_tier_in_an_empty_mount_point() -> None:
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_tier_does_not_begin_anew_where_there_was_one_from_which_all_has_expired(restarts: bool) -> None:
-    """The metadata then tells of no segment, as that of a new cluster."""
+def test_no_tier_is_created_where_there_was_one_whose_segments_have_all_expired(restarts: bool) -> None:
+    """The metadata then has no segment, as in a new cluster."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 22)
@@ -84,8 +84,8 @@ def test_a_tier_does_not_begin_anew_where_there_was_one_from_which_all_has_expir
     with_tier(scenario)
 
 
-def test_a_broker_that_copied_nothing_makes_no_tier_where_others_had_theirs() -> None:
-    """The metadata of its own partitions tells of no segment; that of others does."""
+def test_a_broker_that_copied_nothing_creates_no_tier_where_others_had_one() -> None:
+    """The metadata of its own partitions has no segment; that of others has."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         own = admin.NewTopic("own", assignments={0: [2]}, configs=TIERED)
@@ -125,8 +125,8 @@ def test_nothing_is_copied_to_the_tier_of_another_cluster(capsys: pytest.Capture
     with_tier(scenario)
 
 
-def test_a_tier_without_a_name_is_taken_over() -> None:
-    """As Kafka and older versions leave it."""
+def test_a_tier_without_a_cluster_id_is_adopted() -> None:
+    """Kafka and older versions of Milena leave such a tier."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await copied(cluster, client)

@@ -1,4 +1,4 @@
-"""Bugs of Kafka's tiered storage that need a cluster to show and have no scenario in lab/scenarios.
+"""Bugs of Kafka's tiered storage that appear only in a cluster and have no scenario in lab/scenarios.
 
 KAFKA-15241, 15351, 16511, 16890, 17062, 17428 and 20732 have one there; KAFKA-16073 is in test_tier_reads, KAFKA-15632
 and 17766 are in test_remote_log_metadata. KAFKA-15047, 16414 and 20609 need no cluster and are in
@@ -37,7 +37,7 @@ BY_HAND: dict[str, Any] = {
     "remote_log_manager_task_interval_ms": 600_000,
     "log_retention_check_interval_ms": 600_000,
 }
-"""The tier and the retention are looked at when the test says so."""
+"""Options that leave tiering and retention to explicit calls of the test."""
 
 
 async def alter(client: Cluster, **values: str) -> None:
@@ -45,7 +45,7 @@ async def alter(client: Cluster, **values: str) -> None:
 
 
 async def next_epoch(cluster: SimulatedCluster) -> None:
-    """The only replica comes back, and leads in another epoch."""
+    """Restart the only replica, and wait until it leads in the next epoch."""
     before = replica(cluster).leader_epoch
     await cluster.kill(host_of(1))
     await cluster.start_broker(1)
@@ -53,8 +53,8 @@ async def next_epoch(cluster: SimulatedCluster) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_epochs_without_records_keep_nothing_in_the_tier(seed: int) -> None:
-    """The log has epochs in which nothing was written, the segments have not."""
+def test_epochs_without_records_do_not_prevent_deletion_from_the_tier(seed: int) -> None:
+    """The log has leader epochs without records, which its segments do not have."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         for first, last in ((0, 4), (4, 9), (9, 10), (10, 22)):
@@ -73,8 +73,8 @@ def test_epochs_without_records_keep_nothing_in_the_tier(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_both_tiers_keep_a_segment_to_the_same_millisecond(seed: int) -> None:
-    """KAFKA-20091: Kafka's local log let it go one millisecond later than its tier."""
+def test_a_segment_expires_locally_and_in_the_tier_in_the_same_millisecond(seed: int) -> None:
+    """KAFKA-20091: Kafka deletes a segment locally one millisecond later than in the tier."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         lab_commands, clock = cluster.brokers[1].lab_commands, cluster.brokers[1].runtime.clock
@@ -103,9 +103,9 @@ def test_both_tiers_keep_a_segment_to_the_same_millisecond(seed: int) -> None:
 
 
 @pytest.mark.parametrize("base", [4, 16], ids=["before other segments", "before the local log"])
-def test_a_hole_at_the_end_of_a_segment_is_passed_over(base: int) -> None:
-    """KAFKA-15388: the topic was compacted before it was tiered, here by hand. A consumer that came to the hole stood
-    there for ever."""
+def test_a_consumer_skips_a_hole_at_the_end_of_a_segment(base: int) -> None:
+    """KAFKA-15388: the topic was compacted before it was tiered; the test removes the records by hand. In Kafka a
+    consumer stalled at the hole for ever."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await alter(client, remote_log_copy_disable="true", local_retention_bytes="-2")
@@ -129,8 +129,9 @@ def test_a_hole_at_the_end_of_a_segment_is_passed_over(base: int) -> None:
     with_tier(scenario)
 
 
-def test_a_hole_at_the_beginning_of_the_active_segment_is_no_question_to_the_tier() -> None:
-    """KAFKA-15301: the topic was compacted before. Kafka asked the tier for what only the active segment can have."""
+def test_a_hole_at_the_start_of_the_active_segment_causes_no_remote_fetch() -> None:
+    """KAFKA-15301: the topic was compacted before. Kafka fetched from the tier though only the active segment can have
+    the records."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 23)
@@ -156,8 +157,8 @@ def test_a_hole_at_the_beginning_of_the_active_segment_is_no_question_to_the_tie
 
 
 @pytest.mark.parametrize("seed", seeds(3))
-def test_a_topic_that_is_tiered_later_leaves_no_old_segments_on_any_disk_whoever_leads(seed: int) -> None:
-    """KAFKA-17020: some replicas kept theirs until they were restarted, and longer."""
+def test_every_replica_of_a_topic_that_is_tiered_later_deletes_its_old_local_segments(seed: int) -> None:
+    """KAFKA-17020: in Kafka some replicas kept their segments until a restart, and longer."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await alter(client, remote_storage_enable="false", remote_log_delete_on_disable="true")
@@ -165,7 +166,7 @@ def test_a_topic_that_is_tiered_later_leaves_no_old_segments_on_any_disk_whoever
         await until(lambda: all(bases(cluster, number) == [0, 4, 8, 12, 16, 20] for number in (1, 2, 3)))
         await alter(client, remote_storage_enable="true")
         await until(lambda: in_tier(cluster) != [])
-        await cluster.kill(host_of(1))  # in the middle of its copies
+        await cluster.kill(host_of(1))  # while it copies
         await until(lambda: bool(replica(cluster, 2).is_leader or replica(cluster, 3).is_leader))
         await until(lambda: all(bases(cluster, number) == [20] for number in (2, 3)))
         await cluster.start_broker(1)
@@ -183,9 +184,9 @@ def test_a_topic_that_is_tiered_later_leaves_no_old_segments_on_any_disk_whoever
     )
 
 
-def test_a_broker_that_restarts_knows_of_copies_that_were_only_begun() -> None:
-    """KIP-1266's review: where COPY_SEGMENT_STARTED is compacted away, what such a copy has left stays for ever. The
-    topic is not compacted; what a broker keeps of it beside its logs is."""
+def test_a_restarted_broker_knows_the_copies_that_were_only_started() -> None:
+    """Review of KIP-1266: if compaction removes COPY_SEGMENT_STARTED, the objects of such a copy stay for ever. The
+    topic is not compacted, but the snapshot that a broker keeps beside its log is."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         cluster.world.tier.fail(COPIES, errno.EIO)

@@ -1,4 +1,4 @@
-"""What a leader does with its tier: copies, local and remote retention, deletion, failures, changes of the leader."""
+"""The leader of a tiered topic: copies, local and remote retention, deletion, failures, changes of the leader."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from tests.simulation.tiered_topics import (
 
 STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
 SEGMENT = 4
-"""Records in a segment."""
+"""The number of records in a segment."""
 
 
 def starts(count: int) -> list[int]:
@@ -60,7 +60,7 @@ async def alter(client: Cluster, **values: str) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(3))
-def test_closed_segments_go_to_the_tier_and_leave_the_disk(seed: int) -> None:
+def test_closed_segments_are_copied_to_the_tier_and_deleted_locally(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 22)
         await until(lambda: bases(cluster) == [20])
@@ -73,7 +73,7 @@ def test_closed_segments_go_to_the_tier_and_leave_the_disk(seed: int) -> None:
     with_tier(scenario, seed=seed)
 
 
-def test_the_metadata_topic_tells_of_each_copy_twice() -> None:
+def test_the_metadata_topic_has_two_records_for_each_copy() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 10)
         await until(lambda: len(finished(cluster)) == 2)
@@ -83,16 +83,18 @@ def test_the_metadata_topic_tells_of_each_copy_twice() -> None:
         async with asyncio.timeout(60):
             while len(states) < 4:
                 for record in await consumer.poll(1):
-                    told = decode_remote_log_record(record.value, Offset(record.offset))
-                    assert isinstance(told, RemoteLogSegmentMetadataRecord | RemoteLogSegmentMetadataUpdateRecord)
-                    states.append(told.remote_log_segment_state)
+                    remote_metadata = decode_remote_log_record(record.value, Offset(record.offset))
+                    assert isinstance(
+                        remote_metadata, RemoteLogSegmentMetadataRecord | RemoteLogSegmentMetadataUpdateRecord
+                    )
+                    states.append(remote_metadata.remote_log_segment_state)
         await consumer.close()
         assert states == [STARTED, FINISHED, STARTED, FINISHED]
 
     with_tier(scenario)
 
 
-def test_what_expires_in_the_tier_moves_the_log_start() -> None:
+def test_expired_remote_segments_advance_the_log_start() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 22)
         await until(lambda: bases(cluster) == [20])
@@ -108,7 +110,7 @@ def test_what_expires_in_the_tier_moves_the_log_start() -> None:
     with_tier(scenario)
 
 
-def test_deleted_records_leave_the_tier_too() -> None:
+def test_delete_records_deletes_remote_segments_too() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 22)
         await until(lambda: bases(cluster) == [20])
@@ -119,7 +121,7 @@ def test_deleted_records_leave_the_tier_too() -> None:
     with_tier(scenario)
 
 
-def test_a_deleted_topic_leaves_the_tier() -> None:
+def test_the_remote_segments_of_a_deleted_topic_are_deleted() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 22)
         await until(lambda: in_tier(cluster) == starts(5))
@@ -134,8 +136,8 @@ def test_a_deleted_topic_leaves_the_tier() -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(3))
-def test_of_a_replicated_topic_that_is_deleted_the_leader_alone_erases_the_tier(seed: int) -> None:
-    """A2: only the leader gets deleteRemote. Each segment is announced and confirmed once."""
+def test_only_the_leader_deletes_the_remote_segments_of_a_deleted_replicated_topic(seed: int) -> None:
+    """A2: only the leader gets deleteRemote. The deletion of each segment is announced and confirmed once."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 22)
@@ -143,16 +145,16 @@ def test_of_a_replicated_topic_that_is_deleted_the_leader_alone_erases_the_tier(
         assert await admin.delete_topics(client, ["t"]) == {"t": None}
         await until(lambda: not stored(cluster))
         await asyncio.sleep(60)
-        told = [one for one in published(cluster) if one.state in (DELETING, DELETED)]
-        deleted = Counter((one.segment_id.id, one.state) for one in told)
+        remote_metadata = [one for one in published(cluster) if one.state in (DELETING, DELETED)]
+        deleted = Counter((one.segment_id.id, one.state) for one in remote_metadata)
         assert (len(deleted), set(deleted.values())) == (10, {1})
-        assert {one.broker_id for one in told} == {1}
+        assert {one.broker_id for one in remote_metadata} == {1}
         assert all(not list(tier) for number in (1, 2, 3) if (tier := cluster.brokers[number].tier) is not None)
 
     with_tier(scenario, seed=seed, brokers=3)
 
 
-def test_a_topic_whose_tier_is_switched_off_begins_with_its_first_local_record() -> None:
+def test_a_log_begins_with_its_first_local_record_after_remote_storage_is_disabled() -> None:
     """KIP-950, `remote.log.delete.on.disable`."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
@@ -168,7 +170,7 @@ def test_a_topic_whose_tier_is_switched_off_begins_with_its_first_local_record()
     with_tier(scenario, brokers=2)
 
 
-def test_without_copying_the_limits_of_the_whole_log_rule_and_the_tier_still_expires() -> None:
+def test_with_copying_disabled_the_limits_of_the_whole_log_apply_and_remote_segments_expire() -> None:
     """KIP-950, `remote.log.copy.disable`."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
@@ -187,7 +189,7 @@ def test_without_copying_the_limits_of_the_whole_log_rule_and_the_tier_still_exp
     with_tier(scenario)
 
 
-def test_produce_does_not_notice_a_tier_that_fails() -> None:
+def test_a_failing_tier_does_not_affect_produce() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         cluster.world.tier.fail(TIER, errno.EIO)
         await write(client, 22)
@@ -201,8 +203,8 @@ def test_produce_does_not_notice_a_tier_that_fails() -> None:
     with_tier(scenario)
 
 
-def test_a_full_tier_is_tried_ever_more_rarely() -> None:
-    """Each attempt leaves a record in the metadata topic."""
+def test_copies_to_a_full_tier_are_retried_with_growing_backoff() -> None:
+    """Each attempt writes a record to the metadata topic."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         cluster.world.tier.fail(COPIES, errno.ENOSPC, operation="write")
@@ -233,7 +235,7 @@ def test_failed_copies_do_not_count_for_retention() -> None:
     with_tier(scenario)
 
 
-def test_a_copy_that_cannot_even_be_deleted_goes_when_its_offsets_expire() -> None:
+def test_a_failed_copy_that_could_not_be_deleted_is_deleted_later() -> None:
     """KAFKA-17428."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
@@ -250,8 +252,8 @@ def test_a_copy_that_cannot_even_be_deleted_goes_when_its_offsets_expire() -> No
 
 
 @pytest.mark.parametrize("seed", seeds(3))
-def test_a_new_leader_copies_on_and_deletes_nothing_that_retention_wants(seed: int) -> None:
-    """KAFKA-20732: it has the segments locally that are in the tier, and must not count them twice."""
+def test_a_new_leader_continues_copying_and_deletes_nothing_within_retention(seed: int) -> None:
+    """KAFKA-20732: it has segments locally that are also in the tier, and must not count their size twice."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await alter(client, local_retention_bytes="-2", retention_bytes="100000000")
@@ -281,7 +283,7 @@ def test_a_new_leader_copies_on_and_deletes_nothing_that_retention_wants(seed: i
     )
 
 
-def test_followers_learn_what_is_copied_and_delete_it_locally() -> None:
+def test_followers_learn_of_copied_segments_and_delete_them_locally() -> None:
     """KAFKA-17020."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
@@ -293,7 +295,7 @@ def test_followers_learn_what_is_copied_and_delete_it_locally() -> None:
     with_tier(scenario, brokers=3)
 
 
-def test_a_restarted_broker_knows_where_its_log_begins_and_copies_nothing_twice() -> None:
+def test_a_restarted_broker_knows_its_log_start_and_copies_no_segment_again() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 22)
         await until(lambda: bases(cluster) == [20])
@@ -309,7 +311,7 @@ def test_a_restarted_broker_knows_where_its_log_begins_and_copies_nothing_twice(
     with_tier(scenario)
 
 
-def test_the_quota_holds_copies_back() -> None:
+def test_the_quota_limits_the_rate_of_copies() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 22)
         await until(lambda: len(in_tier(cluster)) == 1)
@@ -321,7 +323,7 @@ def test_the_quota_holds_copies_back() -> None:
     with_tier(scenario, remote_log_manager_copy_max_bytes_per_second=300)
 
 
-def test_the_cache_of_indexes_takes_its_size_from_the_running_brokers_configuration() -> None:
+def test_the_index_cache_size_can_be_changed_at_run_time() -> None:
     """A13."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
@@ -343,7 +345,7 @@ def test_the_cache_of_indexes_takes_its_size_from_the_running_brokers_configurat
     with_tier(scenario)
 
 
-def test_metrics_tell_what_was_copied_and_what_waits() -> None:
+def test_metrics_show_copied_bytes_and_the_copy_lag() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 22)
         await until(lambda: bases(cluster) == [20])
@@ -360,7 +362,7 @@ def test_metrics_tell_what_was_copied_and_what_waits() -> None:
     with_tier(scenario)
 
 
-def test_the_tier_can_be_asked_for_and_worked_on_by_hand() -> None:
+def test_lab_commands_describe_the_tier_and_run_its_tasks() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         lab_commands = cluster.brokers[1].lab_commands
         await write(client, 6)

@@ -1,4 +1,4 @@
-"""What the tier is told to have outlives a loss of power, and what it has outlives the loss of what was told of it."""
+"""Remote segments survive a power loss, and also the loss of their remote log metadata."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ SEEN: dict[str, Any] = {"configs": {"min.insync.replicas": "2"}, **REPLICATED}
 
 
 async def copied(cluster: SimulatedCluster, client: Cluster) -> None:
-    """Records 0 to 19 are in the tier alone, 20 and 21 on the disks."""
+    """Write 22 records, and wait until 0 to 19 are only in the tier, and 20 and 21 on the local disks."""
     await write(client, 22)
     for broker in cluster.brokers:
         await until(lambda broker=broker: bases(cluster, broker) == [20])  # type: ignore[misc]
 
 
 async def leads_again(cluster: SimulatedCluster) -> int:
-    """The leader, once it has looked for its log's start in the tier."""
+    """Wait until a leader has looked for its log start in the tier; return its id."""
     await until(lambda: leader_of(cluster) in cluster.brokers)
     leader = leader_of(cluster)
     await until(lambda: replica(cluster, leader).is_leader)
@@ -45,7 +45,7 @@ async def leads_again(cluster: SimulatedCluster) -> int:
 
 
 def forget_metadata(cluster: SimulatedCluster, broker: int, *, keep: int = 0) -> None:
-    """The disk of a broker that is down has lost the metadata topic, but for the first bytes of each log."""
+    """Delete the metadata topic from the disk of a broker that is down, except the first bytes of each log."""
     files = storage_of(cluster, broker).files
     for path in [path for path in files if "remote_log_snapshot" in path]:
         del files[path]
@@ -54,7 +54,7 @@ def forget_metadata(cluster: SimulatedCluster, broker: int, *, keep: int = 0) ->
 
 
 @pytest.mark.parametrize("seed", seeds(6))
-def test_a_power_loss_takes_nothing_that_is_in_the_tier_alone(seed: int) -> None:
+def test_a_power_loss_loses_no_record_that_is_only_in_the_tier(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await copied(cluster, client)
         await cluster.lose_power(host_of(1))
@@ -68,7 +68,7 @@ def test_a_power_loss_takes_nothing_that_is_in_the_tier_alone(seed: int) -> None
 
 
 @pytest.mark.parametrize("seed", seeds(6))
-def test_a_power_loss_of_all_brokers_takes_nothing_that_is_in_the_tier_alone(seed: int) -> None:
+def test_a_power_loss_of_all_brokers_loses_no_record_that_is_only_in_the_tier(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await copied(cluster, client)
         brokers = list(cluster.brokers)
@@ -87,7 +87,7 @@ def test_a_power_loss_of_all_brokers_takes_nothing_that_is_in_the_tier_alone(see
 
 
 @pytest.mark.parametrize("keep", [0, 700])
-def test_a_leader_adopts_whole_segments_that_the_metadata_does_not_know(keep: int) -> None:
+def test_a_leader_adopts_complete_segments_that_are_missing_in_the_metadata(keep: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await copied(cluster, client)
         await cluster.kill(host_of(1))
@@ -102,7 +102,7 @@ def test_a_leader_adopts_whole_segments_that_the_metadata_does_not_know(keep: in
     with_tier(scenario)
 
 
-def test_a_leader_that_cannot_look_at_what_the_metadata_does_not_know_waits_and_says_so(
+def test_a_leader_that_cannot_read_segments_missing_in_the_metadata_waits_and_logs_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
@@ -124,7 +124,7 @@ def test_a_leader_that_cannot_look_at_what_the_metadata_does_not_know_waits_and_
     with_tier(scenario)
 
 
-def test_a_segment_that_is_not_whole_is_not_adopted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_segment_is_not_adopted(capsys: pytest.CaptureFixture[str]) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await copied(cluster, client)
         await cluster.kill(host_of(1))
@@ -141,8 +141,8 @@ def test_a_segment_that_is_not_whole_is_not_adopted(capsys: pytest.CaptureFixtur
     with_tier(scenario)
 
 
-def test_followers_keep_what_a_leader_without_metadata_has_no_more() -> None:
-    """The new leader's local log begins later than theirs, and it knows of nothing in the tier."""
+def test_followers_keep_remote_segments_that_a_leader_without_metadata_does_not_know() -> None:
+    """The local log of the new leader begins later than theirs, and it knows no segment in the tier."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await copied(cluster, client)

@@ -1,4 +1,4 @@
-"""How much one request reads of the tier, how long it waits for it, and what it is told when that ends early
+"""Limits of reads from the tier: how much one request reads, how long it waits, and its error when the wait ends early
 (docs/kafka-semantics.md: Remote fetches, Special timestamps)."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_WAIT = "remote.fetch.max.wait.ms"
 
 
 async def read(client: Cluster, *topics: str, max_bytes: int, partition_bytes: int = 1 << 20) -> dict[str, list[int]]:
-    """From offset 0, in this order."""
+    """Fetch the topics from offset 0, in this order."""
     answer = await fetch(
         client, {(topic, 0): 0 for topic in topics}, max_bytes=max_bytes, partition_bytes=partition_bytes
     )
@@ -33,7 +33,7 @@ async def read(client: Cluster, *topics: str, max_bytes: int, partition_bytes: i
 
 
 async def search(client: Cluster, broker: int, timeout_ms: int) -> ErrorCode:
-    """The error of looking for the first offset by time."""
+    """Search the first offset by timestamp; return the error code."""
     channel = client.to(host_of(broker), 9092)
     partition: dict[str, Any] = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": 1}
     topics = [{"name": "t", "partitions": [partition]}]
@@ -43,8 +43,8 @@ async def search(client: Cluster, broker: int, timeout_ms: int) -> ErrorCode:
     return ErrorCode(response.topics[0].partitions[0].error_code)
 
 
-def test_a_partition_in_the_tier_takes_of_the_limit_all_that_it_may_become() -> None:
-    """A12.2: even if it becomes less, and even if nothing else is found: a first batch comes whole for it alone."""
+def test_a_partition_in_the_tier_reserves_its_maximum_size_of_the_limit() -> None:
+    """A12.2: even if its records are smaller. Only the first partition returns a first batch beyond the limit."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await filled_twice(cluster, client)
@@ -58,7 +58,7 @@ def test_a_partition_in_the_tier_takes_of_the_limit_all_that_it_may_become() -> 
     with_tier(scenario)
 
 
-def test_where_the_limit_is_used_up_the_tier_is_not_read() -> None:
+def test_the_tier_is_not_read_when_the_limit_is_used_up() -> None:
     """A12.1."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
@@ -70,8 +70,8 @@ def test_where_the_limit_is_used_up_the_tier_is_not_read() -> None:
     with_tier(scenario)
 
 
-def test_a_fetch_waits_for_the_tier_as_long_as_the_broker_is_told_to() -> None:
-    """A12.3: whatever the client would wait."""
+def test_a_fetch_waits_for_the_tier_as_long_as_the_broker_is_configured_to() -> None:
+    """A12.3: independent of the max wait of the client."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await filled(cluster, client)
@@ -88,7 +88,7 @@ def test_a_fetch_waits_for_the_tier_as_long_as_the_broker_is_told_to() -> None:
     with_tier(scenario, remote_fetch_max_wait_ms=2000)
 
 
-def test_a_search_in_a_tier_that_hangs_times_out() -> None:
+def test_a_timestamp_search_in_a_tier_that_hangs_times_out() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await filled(cluster, client)
         cluster.world.tier.offload_seconds = HANGS
@@ -102,8 +102,8 @@ def test_a_search_in_a_tier_that_hangs_times_out() -> None:
     with_tier(scenario, remote_list_offsets_request_timeout_ms=4000)
 
 
-def test_a_search_that_a_change_of_the_leader_ends_is_sent_to_the_new_one() -> None:
-    """A17: only what took too long has timed out."""
+def test_a_change_of_the_leader_ends_a_timestamp_search_with_not_leader_or_follower() -> None:
+    """A17: only searches that took too long count as timed out."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await filled(cluster, client)

@@ -1,4 +1,4 @@
-"""Consumers of tiered topics: everything is read from its first offset, from whichever tier has it."""
+"""Consumers of tiered topics read from the first offset, from the local log or the tier."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.simulation.tiered_topics import TIER, TIERED, bases, finished, log_of
 
 
 @pytest.mark.parametrize("seed", seeds(3))
-def test_a_topic_is_read_from_its_first_offset_as_if_nothing_had_moved(seed: int) -> None:
+def test_a_tiered_topic_is_read_from_its_first_offset(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await filled(cluster, client)
         assert await values(client, 22) == list(range(22))
@@ -34,7 +34,7 @@ def test_a_topic_is_read_from_its_first_offset_as_if_nothing_had_moved(seed: int
     with_tier(scenario, seed=seed)
 
 
-def test_partitions_of_one_request_are_read_from_both_tiers() -> None:
+def test_partitions_of_one_request_are_read_from_the_local_log_and_the_tier() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await filled_twice(cluster, client)
         answer = await fetch(client, {("t", 0): 4, ("local", 0): 0, ("u", 0): 9})
@@ -48,7 +48,7 @@ def test_partitions_of_one_request_are_read_from_both_tiers() -> None:
     with_tier(scenario)
 
 
-def test_an_error_of_the_tier_is_one_partitions_error() -> None:
+def test_an_error_of_the_tier_fails_only_the_partition_that_reads_from_it() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await create(client, "local")
         await filled(cluster, client)
@@ -65,7 +65,7 @@ def test_an_error_of_the_tier_is_one_partitions_error() -> None:
     with_tier(scenario)
 
 
-def test_a_lost_object_is_an_error_and_the_rest_is_read() -> None:
+def test_a_lost_object_is_an_error_and_other_segments_are_read() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await filled(cluster, client)
         [lost] = [
@@ -80,7 +80,7 @@ def test_a_lost_object_is_an_error_and_the_rest_is_read() -> None:
     with_tier(scenario)
 
 
-def test_offsets_out_of_both_tiers_are_out_of_range() -> None:
+def test_offsets_outside_of_the_local_log_and_the_tier_are_out_of_range() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await filled(cluster, client)
         assert await admin.delete_records(client, {("t", 0): 9}) == {("t", 0): 9}
@@ -95,7 +95,7 @@ def test_offsets_out_of_both_tiers_are_out_of_range() -> None:
     with_tier(scenario)
 
 
-def test_a_tier_that_hangs_delays_its_readers_and_nobody_else() -> None:
+def test_a_tier_that_hangs_delays_only_its_readers() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await create(client, "local")
         await filled(cluster, client)
@@ -121,8 +121,8 @@ def test_a_tier_that_hangs_delays_its_readers_and_nobody_else() -> None:
     with_tier(scenario)
 
 
-def test_a_reader_gets_on_with_a_tier_that_is_slower_than_its_patience() -> None:
-    """An answer that comes too late for one fetch serves the next one."""
+def test_a_consumer_progresses_with_a_tier_that_is_slower_than_its_fetches_wait() -> None:
+    """A remote read that ends too late for one fetch serves the next one."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await filled(cluster, client)
@@ -133,7 +133,7 @@ def test_a_reader_gets_on_with_a_tier_that_is_slower_than_its_patience() -> None
     with_tier(scenario, remote_log_reader_threads=1)
 
 
-def test_more_reads_than_may_wait_are_refused() -> None:
+def test_remote_reads_beyond_the_limit_of_pending_tasks_are_refused() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         for name in ("u", "v"):
             await create(client, name, configs=TIERED)
@@ -152,7 +152,7 @@ def test_more_reads_than_may_wait_are_refused() -> None:
     with_tier(scenario, remote_log_reader_threads=1, remote_log_reader_max_pending_tasks=1)
 
 
-def test_the_quota_holds_readers_of_the_tier_back() -> None:
+def test_the_quota_throttles_readers_of_the_tier() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await filled(cluster, client)
         found, seconds = await timed(cluster, values(client, 22))
@@ -165,7 +165,7 @@ def test_the_quota_holds_readers_of_the_tier_back() -> None:
     with_tier(scenario, remote_log_manager_fetch_max_bytes_per_second=300)
 
 
-def test_what_is_written_while_a_session_waits_for_the_tier_is_told() -> None:
+def test_records_that_are_written_while_a_session_waits_for_the_tier_are_returned() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await create(client, "local")
         await filled(cluster, client)
@@ -207,7 +207,7 @@ def test_a_change_of_the_leader_ends_the_wait_for_the_tier() -> None:
     with_tier(scenario, brokers=2, remote_fetch_max_wait_ms=60_000)
 
 
-def test_a_topic_that_is_deleted_while_its_tier_is_read_is_gone() -> None:
+def test_deleting_a_topic_ends_its_remote_reads_with_an_error() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await filled(cluster, client)
         cluster.world.tier.offload_seconds = HANGS
@@ -225,7 +225,7 @@ def test_a_topic_that_is_deleted_while_its_tier_is_read_is_gone() -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_followers_serve_what_is_in_the_tier(seed: int) -> None:
+def test_followers_serve_records_from_the_tier(seed: int) -> None:
     """KIP-392."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
@@ -243,7 +243,7 @@ def test_followers_serve_what_is_in_the_tier(seed: int) -> None:
     with_tier(scenario, brokers=3, seed=seed)
 
 
-def test_offsets_are_found_in_both_tiers() -> None:
+def test_timestamp_searches_find_offsets_in_the_local_log_and_the_tier() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         clock = cluster.brokers[1].runtime.clock
         times = []
@@ -269,7 +269,7 @@ def test_offsets_are_found_in_both_tiers() -> None:
     with_tier(scenario)
 
 
-def test_no_offset_is_out_of_range_while_segments_leave_the_disk() -> None:
+def test_no_offset_is_out_of_range_while_segments_are_deleted_locally() -> None:
     """KAFKA-16073."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
@@ -293,7 +293,7 @@ def test_no_offset_is_out_of_range_while_segments_leave_the_disk() -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_whatever_becomes_of_brokers_and_tier_a_consumer_reads_every_record_once_and_in_order(seed: int) -> None:
+def test_despite_faults_of_brokers_and_tier_a_consumer_reads_every_record_once_and_in_order(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         random = Random(seed)
         reading = asyncio.create_task(read_all(client, 200))
@@ -318,7 +318,7 @@ def test_whatever_becomes_of_brokers_and_tier_a_consumer_reads_every_record_once
 
 
 async def trouble(cluster: SimulatedCluster, random: Random) -> None:
-    """A while in which the tier fails or is slow, or a broker is away."""
+    """Let the tier fail or be slow, or a broker be down, for a while."""
     tier = cluster.world.tier
     usual = tier.offload_seconds
     match random.randrange(4):
@@ -338,7 +338,7 @@ async def trouble(cluster: SimulatedCluster, random: Random) -> None:
 
 
 async def read_all(client: Cluster, count: int) -> list[int]:
-    """Like ``steps.values``, with as much patience as a consumer has: an unknown error is no reason to end."""
+    """Like ``steps.values``, but retry after UNKNOWN_SERVER_ERROR, as a consumer does."""
     consumer, found = Consumer(client), list[int]()
     consumer.assign({("t", 0): 0})
     while len(found) < count:

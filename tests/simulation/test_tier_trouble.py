@@ -1,4 +1,4 @@
-"""A tier beside crashes, power losses, moves and elections: each committed record is in one of the tiers, once."""
+"""Tiered topics with crashes, power losses, moves and elections: each committed record is once in local log or tier."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MOVABLE: dict[str, Any] = dict(OF_BROKERS)
 
 
 @pytest.mark.parametrize("seed", seeds(4))
-def test_a_power_loss_takes_nothing_that_was_in_either_tier(seed: int) -> None:
+def test_a_power_loss_loses_no_record_of_the_local_log_or_the_tier(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 22)
         await until(lambda: bases(cluster) == [20])
@@ -58,8 +58,8 @@ def test_a_power_loss_takes_nothing_that_was_in_either_tier(seed: int) -> None:
 
 
 @pytest.mark.parametrize("lost", [(), (HIGH_WATERMARKS, RECOVERY_POINTS), (LOG_STARTS,)])
-def test_a_broker_that_lost_checkpoints_finds_its_log_in_both_tiers(lost: tuple[str, ...]) -> None:
-    """As Kafka's FetchFromLeaderWithCorruptedCheckpoint."""
+def test_a_broker_that_lost_checkpoints_recovers_its_log_and_its_remote_segments(lost: tuple[str, ...]) -> None:
+    """Follows Kafka's FetchFromLeaderWithCorruptedCheckpointTest."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 22)
@@ -78,7 +78,7 @@ def test_a_broker_that_lost_checkpoints_finds_its_log_in_both_tiers(lost: tuple[
 
 
 @pytest.mark.parametrize("seed", seeds(3))
-def test_a_log_that_moves_to_another_directory_stays_in_the_tier(seed: int) -> None:
+def test_a_log_that_moves_to_another_directory_keeps_its_remote_segments(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 22)
         await until(lambda: bases(cluster) == [20])
@@ -98,7 +98,7 @@ def test_a_log_that_moves_to_another_directory_stays_in_the_tier(seed: int) -> N
 
 
 @pytest.mark.parametrize("seed", seeds(6))
-def test_whoever_dies_and_whatever_fails_each_committed_record_is_in_one_of_the_tiers(seed: int) -> None:
+def test_despite_failures_of_brokers_and_tier_every_committed_record_is_readable(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         random, written = cluster.world.random, 0
         for _ in range(8):
@@ -132,8 +132,8 @@ def test_whoever_dies_and_whatever_fails_each_committed_record_is_in_one_of_the_
 
 
 @pytest.mark.parametrize("seed", seeds(3))
-def test_after_an_unclean_election_only_what_is_on_the_lineage_counts_as_copied(seed: int) -> None:
-    """KAFKA-15241, as kip405-5: the new leader lacks what its predecessor had copied."""
+def test_after_an_unclean_election_only_segments_of_the_same_lineage_count_as_copied(seed: int) -> None:
+    """KAFKA-15241, as kip405-5: the new leader lacks records that its predecessor had copied."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 6)
@@ -158,7 +158,7 @@ def test_after_an_unclean_election_only_what_is_on_the_lineage_counts_as_copied(
 
 
 @pytest.mark.parametrize("seed", seeds(3))
-def test_a_broker_that_stops_in_the_middle_of_a_copy_leaves_nothing_that_counts(seed: int) -> None:
+def test_a_copy_that_a_stopping_broker_interrupts_does_not_count(seed: int) -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         usual, cluster.world.tier.offload_seconds = cluster.world.tier.offload_seconds, (0.1, 0.6)
         await write(client, 22)
@@ -173,7 +173,7 @@ def test_a_broker_that_stops_in_the_middle_of_a_copy_leaves_nothing_that_counts(
     with_tier(scenario, seed=seed)
 
 
-def test_produce_is_as_fast_beside_a_slow_tier() -> None:
+def test_a_slow_tier_does_not_slow_produce() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         cluster.world.tier.offload_seconds = (5.0, 5.0)
         began = cluster.world.loop.time()

@@ -1,4 +1,4 @@
-"""`milena tier verify` finds nothing wrong with what a healthy cluster leaves, while it works and afterwards."""
+"""`milena tier verify` finds no fault in the tier of a healthy cluster, neither under load nor afterwards."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ PAUSE = 1.0
 
 
 class Judge:
-    """What the command does, on the disks of a simulated cluster."""
+    """Runs the checks of the command on the disks of a simulated cluster."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
         self._storage = LocalTier(cluster.world.machine("judge").start(), TIER, "judge")
         self.first: list[Finding] = []
-        """What the last judgement found before it looked again."""
+        """The findings of the last check before it looked again."""
 
     async def findings(self, *, with_metadata: bool = True) -> list[Finding]:
         async def look(again: Set[TopicIdPartition] | None) -> Verification:
@@ -78,12 +78,12 @@ def led_by_another(cluster: SimulatedCluster, old: int) -> bool:
     return partition_image(cluster).leader not in (old, -1)
 
 
-def test_a_topic_that_was_switched_off_and_on_is_healthy() -> None:
+def test_a_topic_is_healthy_after_remote_storage_was_disabled_and_enabled() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         judge = Judge(cluster)
         await write(client, 22)
         await until(lambda: all(bases(cluster, number) == [20] for number in (1, 2)))
-        await asyncio.sleep(61)  # the log start is noted
+        await asyncio.sleep(61)  # the log start offset is in its checkpoint
         await alter(client, remote_storage_enable="false", remote_log_delete_on_disable="true")
         await until(lambda: not log_of(cluster, 2).remote_enabled and not in_tier(cluster))
         await alter(client, remote_storage_enable="true")
@@ -94,7 +94,7 @@ def test_a_topic_that_was_switched_off_and_on_is_healthy() -> None:
     with_tier(scenario, brokers=2)
 
 
-def test_records_that_go_from_a_segment_that_is_not_copied_yet_leave_it_healthy() -> None:
+def test_a_topic_is_healthy_after_records_of_a_segment_are_deleted_before_its_copy() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         judge = Judge(cluster)
         cluster.world.tier.fail(TIER, errno.EIO, operation="write")
@@ -108,8 +108,8 @@ def test_records_that_go_from_a_segment_that_is_not_copied_yet_leave_it_healthy(
     with_tier(scenario)
 
 
-def test_a_cluster_at_work_is_healthy() -> None:
-    """What is copied and deleted while it is looked at is found once, and not again."""
+def test_a_cluster_under_load_is_healthy() -> None:
+    """Segments that are copied or deleted during a check may be findings of its first look, and not of its second."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         judge = Judge(cluster)

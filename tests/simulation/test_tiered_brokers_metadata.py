@@ -1,4 +1,4 @@
-"""Brokers with a tier keep the metadata of their segments themselves: over their own listener, in their own topic."""
+"""Brokers with a tier read and write remote log metadata over their own listener, in a topic of their cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.simulation.tiered_topics import finished, with_tier
 BROKERS = (1, 2, 3)
 
 
-def test_a_broker_that_stops_leaves_a_snapshot_beside_its_log_and_one_without_a_disk_reads_the_topic() -> None:
+def test_a_stopped_broker_leaves_a_metadata_snapshot_and_a_wiped_broker_reads_the_topic() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 21)
         await until(lambda: len(finished(cluster)) == 5, 30)

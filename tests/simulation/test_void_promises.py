@@ -1,4 +1,4 @@
-"""What a loss of power ends promises for, and what it does not."""
+"""For which records the guarantees end with a power loss, and for which they do not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SYNCED, MORE = 5, 3
 
 
 async def lose_power(cluster: SimulatedCluster, *, sync_all: bool) -> list[Void]:
-    """Of the only broker, which has synced its first records, or all of them."""
+    """Cut the power of the only broker, which has synced its first records, or all of them."""
     async with cluster.client() as client:
         await create(client, replicas=1)
         log = cluster.brokers[1].partitions.get(*T0).online_log
@@ -36,7 +36,7 @@ async def lose_power(cluster: SimulatedCluster, *, sync_all: bool) -> list[Void]
     return [one for one in cluster.watch.voids if one.partition == T0]
 
 
-def test_a_loss_of_power_ends_promises_for_what_was_not_synced_alone() -> None:
+def test_a_power_loss_ends_the_guarantees_only_for_records_that_were_not_synced() -> None:
     async def scenario(world: World) -> None:
         cluster = await start_cluster(world, 1, QUICK, watched=True)
         (void,) = await lose_power(cluster, sync_all=False)
@@ -54,7 +54,7 @@ def test_a_loss_of_power_ends_promises_for_what_was_not_synced_alone() -> None:
     simulate(scenario, seed=2)
 
 
-def test_where_all_was_synced_no_promise_ends_but_somebody_may_have_to_elect() -> None:
+def test_if_all_was_synced_no_guarantee_ends_but_an_election_may_be_needed() -> None:
     async def scenario(world: World) -> None:
         cluster = await start_cluster(world, 1, QUICK, watched=True)
         assert await lose_power(cluster, sync_all=True) == []

@@ -1,4 +1,4 @@
-"""A partition on three brokers."""
+"""Helpers of tests with one partition on three brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tiered partition on three brokers."""
+"""Helpers of tests with a tiered partition on three brokers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def records_of(data: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def readable(cluster: SimulatedCluster, broker: int) -> dict[int, int]:
-    """What a reader would find at each offset from the log's start to the high watermark, from either tier."""
+    """Offset to record number from the log start offset to the high watermark, from the local log and the tier."""
     log, cache = log_of(cluster, broker), known_segments(cluster, broker)
     found: dict[int, int] = {}
     served = cache.served(log.log_start_offset, leader_epochs=log.epochs.entries, log_end=log.log_end_offset)

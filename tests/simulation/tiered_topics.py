@@ -1,4 +1,4 @@
-"""What the scenarios with a tier have in common: a cluster that has one, a tiered topic, what lies where."""
+"""Common helpers of the scenarios with a tier: a cluster with a tier, a tiered topic, the contents of log and tier."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.simulation.steps import QUICK, batches_in, storage_of, until
 TIER = "/tier"
 ROOT = f"{TIER}/kafka-tiered-storage"
 COPIES = f"{TIER}/{COPYING}"
-"""Where segments lie until they are whole."""
+"""The folder of segments whose copy is not complete."""
 INTERVAL_MS = 500
 WITH_TIER: dict[str, object] = {
     **QUICK,
@@ -57,8 +57,8 @@ def with_tier(
     configs: Mapping[str, str] | None = None,
     **overrides: object,
 ) -> None:
-    """Runs ``scenario`` with a tiered topic ``t`` of one partition, on all brokers or the first ``replicas``; the
-    first leads."""
+    """Run ``scenario`` with a tiered topic ``t`` of one partition, on all brokers or the first ``replicas``. Broker 1
+    leads."""
 
     async def run(world: World) -> None:
         cluster = await start_cluster(world, brokers, WITH_TIER | overrides)
@@ -74,7 +74,7 @@ def with_tier(
 
 
 def with_unclean_elections(scenario: Callable[[SimulatedCluster, Cluster], Awaitable[None]], seed: int) -> None:
-    """``with_tier`` on brokers 1 and 2 of three, which may lead uncleanly; the metadata of the tier is on all."""
+    """``with_tier`` on brokers 1 and 2 of three, with unclean elections; the metadata topic is on all three."""
     with_tier(
         scenario,
         seed=seed,
@@ -110,7 +110,7 @@ def role_of(cluster: SimulatedCluster, broker: int = 1) -> ReplicaRole:
 
 
 def known_segments(cluster: SimulatedCluster, broker: int = 1) -> RemoteLogMetadataCache:
-    """What a broker knows of the tier; nothing before its metadata is ready."""
+    """The segments that a broker knows in the tier; none before its remote log metadata is ready."""
     manager, partition = cluster.brokers[broker].tier, role_of(cluster, broker).partition
     assert manager is not None
     metadata = manager.tier.metadata
@@ -118,7 +118,7 @@ def known_segments(cluster: SimulatedCluster, broker: int = 1) -> RemoteLogMetad
 
 
 def finished(cluster: SimulatedCluster, broker: int = 1) -> list[tuple[int, int]]:
-    """(first, last offset) of the readable segments that a broker knows of, in order."""
+    """(first offset, last offset) of each finished segment that a broker knows, in order."""
     return [
         (one.start_offset, one.end_offset)
         for one in known_segments(cluster, broker).segments()
@@ -127,7 +127,7 @@ def finished(cluster: SimulatedCluster, broker: int = 1) -> list[tuple[int, int]
 
 
 def published(cluster: SimulatedCluster) -> list[MetadataEvent]:
-    """All events of the metadata topic, which has one replica, on whichever disk they lie."""
+    """All events of the metadata topic, whose partitions have one replica each, from the disks of all brokers."""
     found: list[MetadataEvent | None] = []
     for broker in cluster.brokers:
         for path, inode in sorted(storage_of(cluster, broker).files.items()):
@@ -138,21 +138,21 @@ def published(cluster: SimulatedCluster) -> list[MetadataEvent]:
 
 
 def stored(cluster: SimulatedCluster) -> list[str]:
-    """The paths of all files of the tier, but for the one that says whose it is."""
+    """The paths of all files of the tier except ``milena-tier.properties``."""
     return [path for path in cluster.world.tier.files if path != f"{TIER}/{IDENTITY}"]
 
 
 def in_tier(cluster: SimulatedCluster) -> list[int]:
-    """Start offsets of the segments whose logs lie in the tier, in order."""
+    """The start offsets of the segments whose logs are in the tier, in order."""
     names = [path.rpartition("/")[2] for path in cluster.world.tier.files if path.startswith(ROOT)]
     return sorted(int(name[:20]) for name in names if name.endswith(".log"))
 
 
 def objects_in_tier(cluster: SimulatedCluster) -> Counter[str]:
-    """How many objects of each kind lie in the tier."""
+    """The number of objects of each kind in the tier."""
     return Counter(path.rpartition(".")[2] for path in cluster.world.tier.files if path.startswith(ROOT))
 
 
 def bases(cluster: SimulatedCluster, broker: int = 1) -> list[int]:
-    """Of the local segments."""
+    """The base offsets of the local segments."""
     return [segment.base_offset for segment in log_of(cluster, broker).segments]

@@ -1,7 +1,7 @@
 """A matrix of power losses. A workload makes nodes write, rename and delete every kind of file. Each run cuts the power
 of one, two or all machines right before one of these calls, starts all nodes again, and checks what is left.
 
-Two runs of one seed are the same up to the call before which the power goes, so that a run without a loss lists
+Two runs of one seed are the same up to the call before which the power is lost, so that a run without a loss lists
 the calls of all other runs. "Right after" a call is "before the next one": in between no disk changes.
 """
 

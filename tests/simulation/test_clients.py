@@ -105,7 +105,7 @@ class TestProducer:
         assert on_a_cluster(scenario) == [(h & 0x7FFFFFFF) % 3 for h in (-973932308, -790332482, -985981536)]
 
     @pytest.mark.parametrize("acks", [0, 1, -1])
-    def test_acks(self, acks: int) -> None:
+    def test_a_producer_sends_with_each_setting_of_acks(self, acks: int) -> None:
         async def scenario(_: SimulatedCluster, client: Cluster) -> tuple[int, int]:
             await create(client)
             producer = Producer(client, acks=acks, idempotent=False)
@@ -204,7 +204,7 @@ class TestFailures:
 
         on_a_cluster(scenario)
 
-    def test_everything_is_there_after_a_restart_of_all_nodes(self) -> None:
+    def test_all_records_are_there_after_a_restart_of_all_nodes(self) -> None:
         async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
             await create(client, partitions=2)
             producer = Producer(client)

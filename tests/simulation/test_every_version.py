@@ -24,7 +24,7 @@ from tests.simulation.steps import create, write
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 LAST = (ApiKey.UNREGISTER_BROKER, ApiKey.BROKER_REGISTRATION, ApiKey.BROKER_HEARTBEAT)
-"""APIs that register brokers without a process; they are asked last."""
+"""APIs that are asked last, because their cases register brokers without a process."""
 CONFIG: dict[str, object] = {
     "auto_create_topics_enable": False,
     "group_initial_rebalance_delay_ms": 0,

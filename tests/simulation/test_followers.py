@@ -138,7 +138,7 @@ async def longest_send_during_shutdown(cluster: SimulatedCluster, client: Cluste
 
 
 def test_a_controlled_shutdown_of_the_leader_does_not_delay_producers() -> None:
-    """It leads until the metadata names another leader, from which its followers fetch at once."""
+    """The broker leads until the metadata names another leader, from which the followers fetch at once."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         leaving = leader_of(cluster)
@@ -214,8 +214,8 @@ def test_a_partition_that_is_deleted_while_the_fetcher_connects_is_not_fetched()
 
 
 def test_followers_soon_fetch_from_a_leader_that_learns_of_its_role_after_them() -> None:
-    """It refuses their first fetches, and its high watermark waits for them: the refusal must not cost a whole
-    ``replica.fetch.backoff.ms``."""
+    """The new leader refuses their first fetches, and its high watermark waits for them: the refusal must not cost a
+    whole ``replica.fetch.backoff.ms``."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         leaving = leader_of(cluster)

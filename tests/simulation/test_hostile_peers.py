@@ -89,7 +89,7 @@ def in_sync(cluster: SimulatedCluster) -> bool:
 
 @pytest.mark.parametrize("seed", seeds(6))
 def test_a_broker_survives_malformed_responses_and_recovers(seed: int) -> None:
-    """Of heartbeats, metadata, fetches as a follower, AlterPartition as a leader, forwarded requests, producer ids."""
+    """Responses to heartbeats, metadata, fetches as a follower, AlterPartition, forwarded requests, producer ids."""
 
     async def scenario(attack: Attack, client: Cluster) -> None:
         cluster = attack.cluster

@@ -215,7 +215,7 @@ FAILED = "kafka_server_brokertopicmetrics_failedproducerequestspersec_total"
 
 
 def test_a_consumer_does_not_go_back_to_a_leader_that_is_cut_off() -> None:
-    """The position of the consumer is beyond the log of that leader. Else its position would be reset."""
+    """The position of the consumer is beyond the log of that leader: out of range there, which would reset it."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         fabric, old = cluster.world.fabric, leader_of(cluster)

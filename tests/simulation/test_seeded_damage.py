@@ -46,7 +46,7 @@ def test_a_broker_that_fills_an_empty_mount_point_is_found(monkeypatch: pytest.M
         run_seed(1, faults=UNMOUNTED, tier=True)
 
 
-def test_the_other_faults_of_a_seed_do_not_depend_on_them() -> None:
+def test_the_other_faults_of_a_seed_do_not_depend_on_bit_flips_and_unmounting() -> None:
     """A seed that has none of these faults has the same digest if they are disabled."""
     seed = next(seed for seed in range(8) if not has_faults_apart(seed))
     others = [kind for kind in KINDS if kind not in APART]

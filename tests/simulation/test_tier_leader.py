@@ -253,7 +253,7 @@ def test_a_failed_copy_that_could_not_be_deleted_is_deleted_later() -> None:
 
 @pytest.mark.parametrize("seed", seeds(3))
 def test_a_new_leader_continues_copying_and_deletes_nothing_within_retention(seed: int) -> None:
-    """KAFKA-20732: it has segments locally that are also in the tier, and must not count their size twice."""
+    """KAFKA-20732: the new leader has segments both locally and in the tier, and must not count their size twice."""
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await alter(client, local_retention_bytes="-2", retention_bytes="100000000")

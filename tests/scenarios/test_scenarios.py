@@ -52,7 +52,7 @@ def test_leaders_copy_no_segment_before_a_scenario_tiers_one() -> None:
     begun, said = todo.index({"metadata_at": "C"}) + 1, todo.index({"tier": "A"})
     assert {"kill": "A"} in todo[begun:said]
     trace = {"trace": {"at": "C", "api": "PRODUCE", "topic": "__remote_log_metadata", "as": "announced"}}
-    step = {"title": "until A is told to copy", "do": [*todo[:begun], trace, *todo[begun:said]]}
+    step = {"title": "before A is asked to copy", "do": [*todo[:begun], trace, *todo[begun:said]]}
     assert play_simulated(script_of({**data, "steps": [{**step, "exchanges": {"announced": []}}]}))
 
 

@@ -16,7 +16,7 @@ from tests.simulation.cases_of_groups import GROUPS
 from tests.simulation.served_apis import (
     MISSING,
     MISSING_ID,
-    NOBODY,
+    NO_BROKER,
     PRINCIPAL,
     TOPIC,
     TOPIC_RESOURCE,
@@ -99,7 +99,7 @@ async def create_topics(t: Asker, v: int) -> None:
         return [{"name": name, "num_partitions": -1, "replication_factor": -1, "assignments": plan, "configs": configs}]
 
     await t.well(ApiKey.CREATE_TOPICS, v, topics=topics(t.name("made", v), [1]), **TIME)
-    wrong = topics(t.name("unmade", v), [NOBODY])
+    wrong = topics(t.name("unmade", v), [NO_BROKER])
     await t.refused(ApiKey.CREATE_TOPICS, v, ErrorCode.INVALID_REPLICA_ASSIGNMENT, topics=wrong, **TIME)
 
 
@@ -285,7 +285,7 @@ async def unregister_broker(t: Asker, v: int) -> None:
     number = 90 if t.role is Role.BROKER else 91
     await registered(t, number)
     await t.well(ApiKey.UNREGISTER_BROKER, v, broker_id=number)
-    await t.refused(ApiKey.UNREGISTER_BROKER, v, ErrorCode.BROKER_ID_NOT_REGISTERED, broker_id=NOBODY)
+    await t.refused(ApiKey.UNREGISTER_BROKER, v, ErrorCode.BROKER_ID_NOT_REGISTERED, broker_id=NO_BROKER)
 
 
 async def list_config_resources(t: Asker, v: int) -> None:
@@ -312,7 +312,7 @@ async def alter_partition(t: Asker, v: int) -> None:
     await t.well(ApiKey.ALTER_PARTITION, v, topics=[{"topic_id": t.topic_id, "partitions": [part]}], **asked)
     missing = [{"topic_id": MISSING_ID, "partitions": [part]}]
     await t.refused(ApiKey.ALTER_PARTITION, v, ErrorCode.UNKNOWN_TOPIC_ID, topics=missing, **asked)
-    stale = {"broker_id": NOBODY, "broker_epoch": 1}
+    stale = {"broker_id": NO_BROKER, "broker_epoch": 1}
     await t.refused(ApiKey.ALTER_PARTITION, v, ErrorCode.STALE_BROKER_EPOCH, topics=missing, **stale)
 
 
@@ -355,13 +355,13 @@ async def broker_heartbeat(t: Asker, v: int) -> None:
     asked = {"current_metadata_offset": 0, "want_fence": True, "want_shut_down": False}
     await t.well(ApiKey.BROKER_HEARTBEAT, v, broker_id=70, broker_epoch=epoch, **asked)
     unknown = ErrorCode.STALE_BROKER_EPOCH
-    await t.refused(ApiKey.BROKER_HEARTBEAT, v, unknown, broker_id=NOBODY, broker_epoch=1, **asked)
+    await t.refused(ApiKey.BROKER_HEARTBEAT, v, unknown, broker_id=NO_BROKER, broker_epoch=1, **asked)
 
 
 async def allocate_producer_ids(t: Asker, v: int) -> None:
     await t.well(ApiKey.ALLOCATE_PRODUCER_IDS, v, broker_id=1, broker_epoch=t.epoch)
     stale = ErrorCode.STALE_BROKER_EPOCH
-    await t.refused(ApiKey.ALLOCATE_PRODUCER_IDS, v, stale, broker_id=NOBODY, broker_epoch=1)
+    await t.refused(ApiKey.ALLOCATE_PRODUCER_IDS, v, stale, broker_id=NO_BROKER, broker_epoch=1)
 
 
 async def assign_replicas_to_dirs(t: Asker, v: int) -> None:

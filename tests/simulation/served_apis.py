@@ -22,7 +22,7 @@ TOPIC: Final = "t"
 """Two partitions, led by broker 1, with a record each."""
 MISSING: Final = "missing"
 MISSING_ID: Final = UUID(int=99)
-NOBODY: Final = 77
+NO_BROKER: Final = 77
 """No broker has this id."""
 TOPIC_RESOURCE: Final = 2
 PRINCIPAL: Final = b"\0\0\5User\12ANONYMOUS\0\0"

@@ -77,7 +77,7 @@ def test_writes_with_acks_all_continue_when_the_leader_fails_its_partition(
             now = image_of(cluster)
             assert former not in (now.leader, *now.isr)
             assert now.directory_of(former) == LOST_DIR
-            assert former in image_of(cluster, "u").isr, "the others of this broker go on"
+            assert former in image_of(cluster, "u").isr, "the other partitions of this broker stay in sync"
             await cluster.stop_broker(former)
             again = await cluster.start_broker(former)
             await until(lambda: len(image_of(cluster).isr) == 3)

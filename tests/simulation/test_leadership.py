@@ -141,7 +141,7 @@ def test_a_leader_without_power_is_replaced_after_its_session_timeout() -> None:
             await asyncio.sleep(1)
             await cluster.lose_power(host_of(1))
             await asyncio.sleep(7)
-            assert partition_image(cluster).leader == 1, "nobody can tell whether it lives"
+            assert partition_image(cluster).leader == 1, "no node can know whether it is down"
             await until(lambda: partition_image(cluster).leader in (2, 3), 3 + 1)
             await asyncio.sleep(10)
             assert seen.longest < 9 + 1 + 5, "its session, a second, and the time of a request to it"

@@ -162,7 +162,7 @@ def test_no_record_is_lost_while_the_folder_is_not_mounted(restarted: bool, said
     with_tier(scenario)
 
 
-@pytest.mark.parametrize("mounted", [True, False], ids=["mounted later", "made anew by hand"])
+@pytest.mark.parametrize("mounted", [True, False], ids=["mounted later", "created again by hand"])
 def test_a_broker_does_not_create_a_tier_where_there_was_one(mounted: bool, said: Said) -> None:
     """The broker starts before the folder is mounted, and could create another folder in its place."""
 

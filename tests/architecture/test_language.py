@@ -97,11 +97,13 @@ CLEAN: Final = (
     "tests/unit/client",
     "tests/unit/compiling",
     "tests/unit/controller",
+    "tests/unit/lab",
+    "tests/unit/milena",
     "tests/unit/node",
     "tests/unit/oracle",
     "tests/unit/protocol",
     "tests/unit/runtime",
-    "tests/unit/storage/cleaning",
+    "tests/unit/storage",
     "tests/unit/tiered",
 )
 """Packages, folders and files without any of them. Add yours; remove none."""

@@ -48,7 +48,7 @@ def test_a_request_that_timed_out_or_reached_the_wrong_broker_is_repeated() -> N
     run = Run(ChannelError("no answer in 3 s"), KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "plain-0"))
     run.look()
     assert run.noted == [AllTopics(0)]
-    assert len(run.said) == 2, "the log of the run tells each"
+    assert len(run.said) == 2, "run.log has a line for each"
 
 
 def test_an_error_that_is_not_retriable_is_raised() -> None:

@@ -22,6 +22,8 @@ class Silent:
         raise self._error
 
 
-@pytest.mark.parametrize("error", [KafkaError(ErrorCode.REQUEST_TIMED_OUT, "silent"), Unreachable("nobody listens")])
+@pytest.mark.parametrize(
+    "error", [KafkaError(ErrorCode.REQUEST_TIMED_OUT, "silent"), Unreachable("connection refused")]
+)
 async def test_the_list_of_topics_is_unknown_if_no_broker_answers(error: Exception) -> None:
     assert await own_clients._Admin(cast(Cluster, Silent(error))).topics() is None

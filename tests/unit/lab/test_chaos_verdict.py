@@ -66,7 +66,7 @@ def test_a_library_that_uses_all_its_functions_is_not_reported(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("without", "told"),
+    ("without", "message"),
     [
         ([TO_PLAIN], "java has written nothing to plain"),
         ([TO_WEAK, BY_KEYS], "java has written nothing to compacted and weak"),
@@ -83,8 +83,8 @@ def test_a_library_that_uses_all_its_functions_is_not_reported(tmp_path: Path) -
         ([HANG], "no fault was injected"),
     ],
 )
-def test_functions_that_a_library_has_not_used_are_reported(without: list[Event], told: str, tmp_path: Path) -> None:
-    assert told in judged(tmp_path, *(event for event in WORK if event not in without)).idle
+def test_functions_that_a_library_has_not_used_are_reported(without: list[Event], message: str, tmp_path: Path) -> None:
+    assert message in judged(tmp_path, *(event for event in WORK if event not in without)).idle
 
 
 def test_a_run_without_a_library_is_reported_as_idle(tmp_path: Path) -> None:
@@ -114,8 +114,8 @@ def test_progress_of_a_partition_is_not_judged_if_no_client_tried_to_write(
     tried: list[Event], untried: bool, tmp_path: Path
 ) -> None:
     verdict = judged(tmp_path, *WORK, BEFORE, *tried, AFTER, STOP)
-    told = "no client tried to write to plain-0 while stop was to be judged"
-    assert (told in verdict.idle) is untried
+    message = "no client tried to write to plain-0 while stop was to be judged"
+    assert (message in verdict.idle) is untried
 
 
 @pytest.mark.parametrize(("tried", "untried"), [([], True), ([18.2], False), ([18.8], False), ([23.2], True)])
@@ -133,15 +133,15 @@ def test_the_command_reports_partitions_to_which_no_client_tried_to_write(
 ) -> None:
     judged(tmp_path, *WORK, BEFORE, AFTER, STOP)
     assert history.main(["check", str(tmp_path / HISTORY)]) == 0
-    told = "not judged: plain-0: no client tried to write for long enough during stop, 1 times"
-    assert capsys.readouterr().out.splitlines()[0] == told
+    message = "not judged: plain-0: no client tried to write for long enough during stop, 1 times"
+    assert capsys.readouterr().out.splitlines()[0] == message
 
 
 def test_a_late_recovery_is_no_violation_if_no_client_tried_to_write(tmp_path: Path) -> None:
     late = Fault(Kind.KILL, (1,), 10.0, 12.0, recovers=15.5, effect=Effect.SEEN, late=(AT,))
-    verdict = judged(tmp_path / "nobody", *WORK, BEFORE, late)
+    verdict = judged(tmp_path / "idle", *WORK, BEFORE, late)
     assert not verdict.violations and any("no client tried" in text for text in verdict.idle)
-    tried = judged(tmp_path / "somebody", *WORK, BEFORE, write(PLAIN.name, 13.0, UNKNOWN, lasts=14.0), late)
+    tried = judged(tmp_path / "busy", *WORK, BEFORE, write(PLAIN.name, 13.0, UNKNOWN, lasts=14.0), late)
     assert [one.anomaly.value for one in tried.violations] == ["no recovery"]
 
 

@@ -85,7 +85,7 @@ def from_nowhere(parts: Parts) -> Parts:
 
 
 def other_metadata(parts: Parts) -> Parts:
-    return parts.with_changed(last_fetch(parts), metadata="of somebody else")
+    return parts.with_changed(last_fetch(parts), metadata="of another member")
 
 
 def refused(parts: Parts) -> Parts:

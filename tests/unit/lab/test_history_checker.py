@@ -159,7 +159,7 @@ def test_records_deleted_by_retention_are_neither_lost_nor_skipped() -> None:
     polls = (Poll(PARTITION, "r", 5, ((0, "v0"),)), Poll(PARTITION, "r", 6, ((2, "v2"),)))
     history: list[Event] = [send(0, 0), send(1, 1), send(2, 2), *polls, end]
     for before in (None, 2, 3):
-        assert texts(*history, AllowedDeletion(PARTITION, before, "somebody asked for it")) == []
+        assert texts(*history, AllowedDeletion(PARTITION, before, "a client asked for it")) == []
 
 
 def test_the_log_start_must_not_rise_further_than_deletions_allow() -> None:

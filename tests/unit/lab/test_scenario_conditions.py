@@ -147,7 +147,7 @@ def test_a_condition_whose_command_fails_is_retried() -> None:
             nonlocal asked
             asked += 1
             if asked < 3:
-                raise LabCommandError("nobody listens")
+                raise LabCommandError("connection refused")
             return None
 
         await stage.until("an answer", condition)

@@ -120,7 +120,7 @@ def test_an_unusable_folder_is_reported_with_its_configuration_key(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("environment", "told"),
+    ("environment", "message"),
     [
         ({}, ""),
         ({"KAFKA_LOG4J_ROOT_LOGLEVEL": "WARN", "KAFKA_LOG4J_LOGGERS": ""}, ""),
@@ -132,11 +132,11 @@ def test_an_unusable_folder_is_reported_with_its_configuration_key(tmp_path: Pat
     ],
 )
 def test_variables_without_effect_are_reported_in_one_sentence(
-    environment: dict[str, str], told: str, capsys: pytest.CaptureFixture[str]
+    environment: dict[str, str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     warn_of(environment)
     said = capsys.readouterr().err
-    assert said.startswith(told) and said.count("\n") == bool(told)
+    assert said.startswith(message) and said.count("\n") == bool(message)
 
 
 def test_a_controller_may_have_advertised_listeners() -> None:

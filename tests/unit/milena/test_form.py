@@ -89,7 +89,7 @@ def test_a_compiled_tree_of_other_sources_is_refused(checkout: Path, change: str
 
 
 def test_a_lock_file_of_an_editor_does_not_count_as_source(checkout: Path) -> None:
-    (checkout / "milena" / ".#one.py").symlink_to("somebody@host.1")
+    (checkout / "milena" / ".#one.py").symlink_to("editor@host.1")
     assert place(checkout, "0") == Path(TREE, "milena", "one.py")
 
 

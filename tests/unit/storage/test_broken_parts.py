@@ -107,7 +107,7 @@ def test_a_log_whose_parts_contradict_each_other_goes_offline(
         append(log, b"x")
     with pytest.raises(KafkaError, match="is offline"):
         values_of(log)
-    assert not folder.context.offline, "the other logs of the directory go on"
+    assert not folder.context.offline, "the other logs of the directory stay online"
 
 
 def test_segments_have_different_base_offsets_and_the_active_one_is_never_removed(tmp_path: Path) -> None:

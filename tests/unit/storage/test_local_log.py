@@ -76,15 +76,15 @@ def test_a_change_that_would_violate_an_invariant_is_not_made_and_takes_the_log_
         append(log, b"x", epoch=1)
     with pytest.raises(KafkaError, match="is offline"):
         values_of(log, 2)
-    assert not folder.context.offline, "the other logs of the directory go on"
+    assert not folder.context.offline, "the other logs of the directory stay online"
 
 
 def test_the_event_of_a_violated_invariant_has_all_bounds_of_the_log(tmp_path: Path) -> None:
     folder, log = filled(tmp_path)
     with pytest.raises(BrokenLog):
         log.raise_high_watermark(Offset(11))
-    (told,) = folder.events.named("log offline, invariant violated")
-    assert told == {
+    (event,) = folder.events.named("log offline, invariant violated")
+    assert event == {
         "topic": "topic",
         "partition": 0,
         "folder": log.folder,
@@ -104,12 +104,12 @@ def test_the_event_of_a_violated_invariant_has_all_bounds_of_the_log(tmp_path: P
     }
 
 
-@pytest.mark.parametrize(("told", "taken"), [(0, 2), (5, 5), (10, 10), (11, 10)])
+@pytest.mark.parametrize(("leader_mark", "taken"), [(0, 2), (5, 5), (10, 10), (11, 10)])
 def test_a_received_high_watermark_is_limited_to_the_bounds_of_the_local_log(
-    tmp_path: Path, told: int, taken: int
+    tmp_path: Path, leader_mark: int, taken: int
 ) -> None:
     _, log = filled(tmp_path)
-    log.set_high_watermark(Offset(told))
+    log.set_high_watermark(Offset(leader_mark))
     assert log.high_watermark == taken
 
 

@@ -361,7 +361,7 @@ async def test_an_error_in_the_upkeep_of_one_log_does_not_affect_other_logs(
 
     def delete_old(log: UnifiedLog, _now_ms: int) -> None:
         if log.partition == 1:
-            raise ValueError("nobody foresaw this")
+            raise ValueError("not foreseen")
         looked.append(log.partition)
 
     monkeypatch.setattr(UnifiedLog, "delete_old_segments", delete_old)

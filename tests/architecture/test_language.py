@@ -93,6 +93,7 @@ CLEAN: Final = (
     "tests/endurance",
     "tests/scenarios",
     "tests/simulation",
+    "tests/fixtures",
     "tests/unit/broker",
     "tests/unit/client",
     "tests/unit/compiling",

@@ -93,6 +93,7 @@ CLEAN: Final = (
     "tests/endurance",
     "tests/scenarios",
     "tests/simulation",
+    "tests/containers",
     "tests/fixtures",
     "tests/unit/broker",
     "tests/unit/client",

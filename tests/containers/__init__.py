@@ -1,1 +1,1 @@
-"""The image and the compose file, run by an engine: `make test-all ONLY=containers`. Skipped where none answers."""
+"""Tests of the image and the compose file: `make test-all ONLY=containers`. Skipped if no container engine answers."""

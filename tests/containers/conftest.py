@@ -1,4 +1,4 @@
-"""Skips all of it, with the reason, where no container can be run."""
+"""Fixtures that skip all container tests, with the reason, if no container can be run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.containers.engine import KCAT, ROOT, Project, compose_command, missin
 
 @pytest.fixture(scope="session", autouse=True)
 def engine() -> None:
-    """An engine answers, and has the image."""
+    """Skip the tests unless a container engine answers and has the image."""
     reason = missing()
     if reason is not None:
         pytest.skip(f"no container can be run: {reason}")
@@ -22,7 +22,7 @@ def engine() -> None:
 
 @pytest.fixture(scope="session")
 def project(engine: None) -> Callable[..., Project]:
-    """Makes a project of a compose file; by default of the one in the root, on free ports."""
+    """A function that makes a project of a compose file; by default of the one in the root, on free ports."""
     command = compose_command()
     if command is None:
         pytest.skip("there is neither Compose v2 nor docker-compose (Debian: apt-get install docker-compose)")

@@ -1,4 +1,4 @@
-"""An engine, as a person uses it: `docker`, and compose in either of its forms."""
+"""A container engine, as a person uses it: `docker`, and compose as plugin or as separate command."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ LIMIT: Final = 120
 
 
 def docker(*arguments: str, check: bool = True) -> str:
-    """Its standard output. Raises AssertionError with what it said."""
+    """Run docker and return its standard output. Raises AssertionError with its standard error if it fails."""
     done = subprocess.run(["docker", *arguments], capture_output=True, text=True, timeout=LIMIT, check=False)
     assert not check or done.returncode == 0, f"docker {' '.join(arguments)}: {done.stderr}"
     return done.stdout.strip()
 
 
 def missing() -> str | None:
-    """Why no container can be run; None if one can."""
+    """Return why no container can be run; None if one can."""
     if shutil.which("docker") is None:
         return "docker is not installed"
     if not docker("version", "--format", "{{.Server.Version}}", check=False):
@@ -41,14 +41,14 @@ def missing() -> str | None:
 
 
 def needs(*images: str) -> None:
-    """Skips the test if one of them is not there."""
+    """Skip the test if the engine lacks one of the images."""
     for image in images:
         if not docker("image", "inspect", "--format", "{{.Id}}", image, check=False):
             pytest.skip(f"there is no image {image} (.ci/containers.py tests makes it)")
 
 
 def compose_command() -> list[str] | None:
-    """None if there is neither Compose v2 nor docker-compose."""
+    """Return the command line of compose; None if neither Compose v2 nor docker-compose is installed."""
     for command in (["docker", "compose"], ["docker-compose"]):
         if shutil.which(command[0]) is not None:
             done = subprocess.run([*command, "version"], capture_output=True, check=False, timeout=LIMIT)
@@ -73,7 +73,7 @@ class Container:
 
     @property
     def log(self) -> str:
-        """Both of its streams."""
+        """Return its standard output and standard error."""
         done = subprocess.run(["docker", "logs", self.id], capture_output=True, text=True, timeout=LIMIT, check=True)
         return done.stdout + done.stderr
 
@@ -87,8 +87,8 @@ class Container:
         wait_until(lambda: text in self.log, f"{self.id} has not logged {text!r}", LIMIT)
 
     def command_begun(self) -> dict[str, str]:
-        """Wait until its first process is no shell any more; what the kernel tells of that process. The engine must be
-        on this machine."""
+        """Wait until its first process is the command instead of the shell, and return the fields of that process's
+        /proc status. The engine must be on this machine."""
 
         def status() -> dict[str, str]:
             lines = Path(f"/proc/{self.state()['Pid']}/status").read_text().splitlines()
@@ -98,23 +98,23 @@ class Container:
         return status()
 
     def ended(self) -> int:
-        """Wait for its end; the exit code."""
+        """Wait until it has ended; return the exit code."""
         wait_until(lambda: self.state()["Status"] == "exited", f"{self.id} runs", LIMIT)
         return int(self.state()["ExitCode"])
 
     def run(self, *command: str) -> str:
-        """What a command in it printed."""
+        """Run a command in it; return the command's standard output."""
         return docker("exec", self.id, *command)
 
 
 def given(variables: Mapping[str, str]) -> list[str]:
-    """The options of `docker run` for these variables."""
+    """Return the options of `docker run` for these environment variables."""
     return [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
 
 
 @contextmanager
 def started(*options: str, image: str = IMAGE, command: Sequence[str] = ()) -> Iterator[Container]:
-    """`docker run`; removed at the end, with its anonymous volumes."""
+    """A container of `docker run`, which is removed at the end, with its anonymous volumes."""
     container = Container(docker("run", "--detach", *options, image, *command))
     try:
         yield container
@@ -124,16 +124,16 @@ def started(*options: str, image: str = IMAGE, command: Sequence[str] = ()) -> I
 
 @dataclass
 class Project:
-    """A compose file under a name of its own."""
+    """A compose file under its own project name."""
 
     command: list[str]
     name: str
     file: Path
     variables: Mapping[str, str] = field(default_factory=dict)
     settings: Path | None = None
-    """Of `--env-file`."""
+    """The file for `--env-file`."""
     override: Path | None = None
-    """A second compose file over the first."""
+    """A second compose file, which overrides keys of the first."""
 
     def compose(self, *arguments: str) -> str:
         chosen = ["-f", str(self.override)] if self.override else []
@@ -153,11 +153,11 @@ class Project:
         return Container(self.compose("ps", "-q", service).strip())
 
     def client(self, *arguments: str) -> str:
-        """What kcat prints that runs in the network."""
+        """Run kcat in the project's network; return its standard output."""
         return self.compose("run", "--rm", "-T", "--no-deps", "kcat", *arguments)
 
     def up(self) -> None:
-        """Until all that have a health check are healthy."""
+        """Start the containers; return when all that have a health check are healthy."""
         self.compose("up", "--detach")
         for identity in self.compose("ps", "-q").split():
             if "Health" in Container(identity).state():
@@ -165,7 +165,7 @@ class Project:
 
     @contextmanager
     def running(self) -> Iterator[Project]:
-        """Up, and at the end down with its volumes."""
+        """The started project. At the end `compose down` removes it with its volumes."""
         try:
             self.up()
             yield self

@@ -1,4 +1,4 @@
-"""Chaos in containers: each thing that the place can do to a node is seen to be done."""
+"""Chaos in containers: each fault that the place can cause at a node takes effect."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HOUR = 3600.0
 
 @dataclass
 class Run:
-    """The place, and the loop in which it works."""
+    """The place, and the event loop in which it runs."""
 
     place: ContainersPlace
     runner: asyncio.Runner
@@ -103,7 +103,7 @@ def test_a_killed_node_and_one_that_was_shut_down_come_back(run: Run) -> None:
     wait_until(lambda: run.fenced() == [], "all brokers to be back", 60)
 
 
-def test_a_paused_node_is_fenced_until_it_goes_on(run: Run) -> None:
+def test_a_paused_broker_is_fenced_until_it_is_resumed(run: Run) -> None:
     run(run.place.pause(2))
     wait_until(lambda: run.fenced() == [2], "broker 2 to be fenced")
     run(run.place.resume(2))
@@ -111,7 +111,7 @@ def test_a_paused_node_is_fenced_until_it_goes_on(run: Run) -> None:
     wait_until(lambda: run.fenced() == [], "broker 2 to be back")
 
 
-def test_who_asks_a_node_that_was_paused_meanwhile_hears_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_to_a_node_that_is_paused_meanwhile_has_no_answer(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     run(run.place.pause(2))
     with monkeypatch.context() as patch:
         patch.setattr(run.place, "_runs", lambda _: True)
@@ -120,7 +120,7 @@ def test_who_asks_a_node_that_was_paused_meanwhile_hears_nothing(run: Run, monke
     assert run(run.place.troubles(2))
 
 
-def test_an_isolated_broker_is_fenced_and_clients_reach_it(run: Run) -> None:
+def test_an_isolated_broker_is_fenced_but_clients_still_reach_it(run: Run) -> None:
     others = [node for node in (*BROKERS, CONTROLLER) if node != 3]
     for other in others:
         run(run.place.cut(3, other))
@@ -132,7 +132,7 @@ def test_an_isolated_broker_is_fenced_and_clients_reach_it(run: Run) -> None:
     wait_until(lambda: run.fenced() == [], "broker 3 to be back")
 
 
-def test_a_cut_is_one_way_and_outlasts_a_start_of_the_receiver(run: Run) -> None:
+def test_a_cut_blocks_one_direction_and_remains_after_the_receiver_restarts(run: Run) -> None:
     place_topic(run.bootstrap, "one-way", [[2, 1, 3]])
     run.write("one-way", "before")
     run(run.place.cut(2, 1))
@@ -149,7 +149,7 @@ def test_a_cut_is_one_way_and_outlasts_a_start_of_the_receiver(run: Run) -> None
     assert run.log_of(1, "one-way") == ["before", "after", "after the start"]
 
 
-def test_a_wiped_broker_gets_all_from_the_others(run: Run) -> None:
+def test_a_wiped_broker_copies_all_records_from_the_other_replicas(run: Run) -> None:
     place_topic(run.bootstrap, "wiped", [[1, 2, 3]])
     run.write("wiped", "x")
     with pytest.raises(UserError, match="broker-3 is running: stop it before wiping its disk"):
@@ -163,7 +163,7 @@ def test_a_wiped_broker_gets_all_from_the_others(run: Run) -> None:
     assert run.place.container(3).run("cat", f"{LOG_DIRS[0]}/meta.properties") != before
 
 
-def test_power_goes_and_comes_back(run: Run) -> None:
+def test_a_node_restarts_after_a_power_loss(run: Run) -> None:
     place_topic(run.bootstrap, "powerless", [[2, 1, 3]])
     run.write("powerless", "x")
     run(run.place.power_off(2))
@@ -172,23 +172,23 @@ def test_power_goes_and_comes_back(run: Run) -> None:
     run.in_sync("powerless")
 
 
-def test_a_full_log_directory_fails_alone_until_the_start(run: Run) -> None:
+def test_only_the_full_log_directory_fails_until_the_broker_restarts(run: Run) -> None:
     place_topic(run.bootstrap, "filling", [[1, 2, 3]] * 4)
     run.write("filling", "x")
     run(run.place.fill_disk(1))
 
-    def is_told() -> bool:
+    def error_is_logged() -> bool:
         run.write("filling", "more")
         return "No space left on device" in run.place.container(1).log
 
-    wait_until(is_told, "broker 1 to meet its full disk", 60)
+    wait_until(error_is_logged, "broker 1 to meet its full disk", 60)
     assert run.place.ask(1, "ready") == {"ready": True}
     run(run.place.kill(1))
     run(run.place.start(1))
     run.in_sync("filling")
 
 
-def test_syncs_are_slow_and_the_clock_is_wrong_until_they_are_mended(run: Run) -> None:
+def test_syncs_are_slow_and_the_clock_is_wrong_until_the_faults_end(run: Run) -> None:
     place_topic(run.bootstrap, "slow", [[3]], {"message.timestamp.type": "LogAppendTime"})
     run(run.place.slow_disk(3, 3.0))
     run(run.place.jump_clock(3, -10 * HOUR))
@@ -206,7 +206,7 @@ def test_syncs_are_slow_and_the_clock_is_wrong_until_they_are_mended(run: Run) -
     assert abs(second - first - 10 * HOUR) < HOUR
 
 
-def test_the_tier_is_away_also_for_a_broker_that_was_down_and_then_loses_objects(run: Run) -> None:
+def test_the_tier_is_unavailable_also_to_a_restarted_broker_and_then_loses_objects(run: Run) -> None:
     place_topic(run.bootstrap, "old", [[2, 1, 3]], TIERED)
     run.write("old", "x")
     run(run.place.break_tier(away=True))
@@ -237,7 +237,7 @@ def test_the_tier_is_away_also_for_a_broker_that_was_down_and_then_loses_objects
     run.in_sync("old")
 
 
-def test_what_explains_a_failure_is_kept(run: Run, tmp_path: Path) -> None:
+def test_logs_and_container_states_are_kept_to_explain_a_failure(run: Run, tmp_path: Path) -> None:
     run(run.place.keep(tmp_path / "kept"))
     assert "node starts" in (tmp_path / "kept" / "broker-1.log").read_text()
     assert json.loads((tmp_path / "kept" / f"controller-{CONTROLLER}.state.json").read_text())["Status"] == "running"

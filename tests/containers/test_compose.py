@@ -55,7 +55,7 @@ def test_kafka_python_writes_on_the_host_and_reads_in_the_network(cluster: Proje
     assert sorted(found.split(), key=int) == [str(number) for number in range(50)]
 
 
-def test_a_leader_is_killed_and_writing_and_reading_go_on(cluster: Project) -> None:
+def test_clients_continue_to_write_and_read_after_a_leader_is_killed(cluster: Project) -> None:
     create(cluster, "kept")
     write(cluster, "kept", 100)
     killed = cluster.container(f"broker-{leader(cluster, 'kept')}")
@@ -66,7 +66,7 @@ def test_a_leader_is_killed_and_writing_and_reading_go_on(cluster: Project) -> N
     killed.wait_healthy()
 
 
-def test_a_broker_that_is_cut_off_is_not_healthy_until_it_is_back(cluster: Project) -> None:
+def test_a_broker_that_is_cut_off_is_unhealthy_until_it_is_connected_again(cluster: Project) -> None:
     alone, network = cluster.container("broker-3"), f"{cluster.name}_default"
     docker("network", "disconnect", network, alone.id)
     alone.wait_unhealthy()
@@ -74,7 +74,7 @@ def test_a_broker_that_is_cut_off_is_not_healthy_until_it_is_back(cluster: Proje
     alone.wait_healthy()
 
 
-def test_segments_go_to_the_tier_that_all_brokers_share(cluster: Project) -> None:
+def test_segments_are_copied_to_the_tier_that_all_brokers_share(cluster: Project) -> None:
     settings = ("remote.storage.enable=true", "segment.bytes=1048576", "local.retention.bytes=1")
     configs = [word for setting in settings for word in ("--config", setting)]
     milena("topic", "create", "old", "--partitions", "1", "--replicas", "3", *configs, "-b", bootstrap(cluster))
@@ -94,7 +94,7 @@ def test_a_second_cluster_runs_beside_the_first(cluster: Project, project: Calla
     assert "of-the-second" not in milena("topic", "list", "-b", bootstrap(cluster)).out
 
 
-def test_a_second_broker_with_the_same_id_ends_with_a_sentence(cluster: Project) -> None:
+def test_a_second_broker_with_the_same_id_exits_with_a_one_line_error(cluster: Project) -> None:
     settings = {
         "KAFKA_NODE_ID": "1",
         "KAFKA_PROCESS_ROLES": "broker",
@@ -109,7 +109,7 @@ def test_a_second_broker_with_the_same_id_ends_with_a_sentence(cluster: Project)
         assert "another broker runs with node.id=1" in second.log
 
 
-def test_down_and_up_again_keeps_the_data(cluster: Project) -> None:
+def test_compose_down_and_up_keep_the_data(cluster: Project) -> None:
     create(cluster, "stays")
     write(cluster, "stays", 50)
     cluster.compose("down")

@@ -1,4 +1,4 @@
-"""The compose files in docs/containers.md, as they stand there but for the ports of this machine."""
+"""The compose files in docs/containers.md, unchanged except for the published ports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.mark.parametrize(("file", "brokers"), list(zip(FILES, (1, 2), strict=True)), ids=["single", "isolated"])
-def test_a_documented_file_is_a_cluster(
+def test_a_documented_compose_file_starts_a_cluster(
     project: Callable[..., Project], tmp_path: Path, file: str, brokers: int
 ) -> None:
     published = re.findall(r"- '(\d+):9092'", file)

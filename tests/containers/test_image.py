@@ -1,4 +1,4 @@
-"""The image by itself: what it has, how it starts without a word, how it stops, and what it says if it cannot start."""
+"""The image alone: its contents, its start without configuration, its shutdown, and its errors if it cannot start."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def volume() -> Iterator[str]:
     docker("volume", "rm", name)
 
 
-def test_without_a_word_it_is_one_node_for_clients_on_this_machine() -> None:
+def test_without_configuration_it_is_one_node_for_clients_on_this_machine() -> None:
     port = free("127.0.0.1", 1)[0]
     advertised = f"KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://localhost:{port}"
     with started("-p", f"127.0.0.1:{port}:9092") as alone:
@@ -56,7 +56,7 @@ def test_without_a_word_it_is_one_node_for_clients_on_this_machine() -> None:
         assert "hello" in found
 
 
-def test_it_runs_as_the_user_of_kafkas_image_and_has_no_tools_to_build_with() -> None:
+def test_it_runs_as_the_user_of_kafkas_image_and_has_no_build_tools() -> None:
     with started() as node:
         assert node.run("id", "-u") == "1000"
         script = "for tool in gcc cc make pip pip3; do command -v $tool; done; ls /opt/milena/bin; true"
@@ -71,7 +71,7 @@ def test_it_runs_as_the_user_of_kafkas_image_and_has_no_tools_to_build_with() ->
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="without a C compiler the image has the pure form")
 def test_it_runs_the_compiled_form() -> None:
-    """Made by .ci/containers.py, it has the pure one where this machine's Python is not the base's."""
+    """An image of .ci/containers.py has the pure form if this machine's Python is not that of the base image."""
     with started() as node:
         version = node.run("python", "-c", "import sys; print(*sys.version_info[:2])")
         if version != "{} {}".format(*sys.version_info[:2]):
@@ -92,9 +92,9 @@ def test_sigterm_is_a_controlled_shutdown_and_the_next_start_is_clean(volume: st
         assert '"unclean": []' in second.log
 
 
-def test_sigterm_ends_a_container_however_early_it_comes() -> None:
-    """The first process of a container is not ended by a signal without a handler: from the command's first moment on,
-    none is lost. (One that comes while the shell begins is, which no image can help.)"""
+def test_sigterm_stops_a_container_also_right_after_its_start() -> None:
+    """The kernel discards a signal without a handler to the first process of a container: the command blocks or handles
+    SIGTERM from its start on. (A SIGTERM during the start of the shell is lost. No image can prevent that.)"""
     for _ in range(5):
         with started(*given(COMBINED)) as node:
             status = node.command_begun()
@@ -111,7 +111,7 @@ TWO_LISTENERS = COMBINED | {
 }
 
 
-def test_a_broker_that_not_even_itself_reaches_ends_with_a_sentence() -> None:
+def test_a_broker_that_cannot_reach_its_own_advertised_address_exits_with_a_one_line_error() -> None:
     for where, why in (
         ("nowhere.invalid:9092", "Name or service not known"),
         ("localhost:9999", "Connect call failed"),
@@ -124,7 +124,7 @@ def test_a_broker_that_not_even_itself_reaches_ends_with_a_sentence() -> None:
             assert where in last and why in last
 
 
-def test_an_address_that_clients_outside_alone_reach_ends_nothing() -> None:
+def test_an_advertised_address_that_only_clients_outside_reach_is_accepted() -> None:
     outside = "INSIDE://localhost:9092,OUTSIDE://nowhere.invalid:19092"
     alone = COMBINED | {"KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://nowhere.invalid:9092"}
     for settings in ({**TWO_LISTENERS, "KAFKA_ADVERTISED_LISTENERS": outside}, alone):
@@ -134,7 +134,7 @@ def test_an_address_that_clients_outside_alone_reach_ends_nothing() -> None:
             assert node.ended() == 0
 
 
-def test_arguments_are_variables_and_a_mounted_file_lies_below_them() -> None:
+def test_arguments_and_variables_override_a_mounted_file() -> None:
     words = [f"{name}={value}" for name, value in COMBINED.items()]
     with started(command=["/etc/kafka/docker/run", *words, "KAFKA_NODE_ID=5"]) as node:
         node.wait_logged("ready node=5")
@@ -150,8 +150,9 @@ def test_arguments_are_variables_and_a_mounted_file_lies_below_them() -> None:
 
 
 def test_testcontainers_script_starts_it() -> None:
-    """Its Kafka class replaces the command, copies a script in that runs /etc/kafka/docker/run, and waits for a line of
-    the log. The controller listens on 0.0.0.0, and is advertised as the voter that it is."""
+    """Testcontainers' Kafka class replaces the command, copies a script into the container, which runs
+    /etc/kafka/docker/run, and waits for a line of the log. The controller listens on 0.0.0.0; its advertised address is
+    that of the quorum voter."""
     waiting = "while [ ! -f /tmp/start.sh ]; do sleep 0.1; done; /tmp/start.sh"
     variables = {
         **COMBINED,
@@ -175,7 +176,7 @@ def test_testcontainers_script_starts_it() -> None:
         node.wait_healthy()
 
 
-def test_bad_input_is_one_sentence_and_an_exit_code() -> None:
+def test_bad_input_ends_with_a_one_line_error_and_an_exit_code() -> None:
     for options, code, said in (
         (
             given({**COMBINED, "KAFKA_LOG_DIRS": "/data"}),

@@ -1,4 +1,4 @@
-"""The tier of the compose file in a store like S3: `docker compose --env-file docker/s3.env up`."""
+"""The tier of the compose file in an S3-compatible store: `docker compose --env-file docker/s3.env up`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def cluster(project: Callable[..., Project], tmp_path_factory: pytest.TempPathFa
 
 
 def objects(broker: Container) -> int:
-    """Logs of segments that are in the bucket."""
+    """Return the number of log files of segments in the bucket."""
     return int(broker.run("python", "-c", LISTING))
 
 

@@ -1,6 +1,8 @@
 """Testcontainers: Milena's class for Python, and the Java class for Kafka's image.
 
-Without the reaper, whose image would have to be pulled: the tests see that no container is left."""
+The tests run without Testcontainers' reaper, whose image would have to be pulled. They check that no container
+is left.
+"""
 
 from __future__ import annotations
 
@@ -55,14 +57,14 @@ def written_and_read(bootstrap: str) -> list[bytes]:
     return found
 
 
-def test_a_test_writes_and_reads_in_a_container_of_its_own() -> None:
+def test_a_client_writes_and_reads_records_in_the_container() -> None:
     with MilenaContainer(IMAGE, settings={"num.partitions": "3"}) as kafka:
         assert sorted(written_and_read(kafka.get_bootstrap_server())) == [str(number).encode() for number in range(10)]
         described = milena("topic", "list", "-b", kafka.get_bootstrap_server()).out
         assert " 3 " in next(line for line in described.splitlines() if line.startswith("t-"))
 
 
-def test_another_container_of_its_network_reaches_it() -> None:
+def test_a_container_in_the_same_network_reaches_it() -> None:
     needs(KCAT)
     with Network() as network, MilenaContainer(IMAGE).with_network(network) as kafka:
         where = kafka.get_network_bootstrap_server()
@@ -70,7 +72,7 @@ def test_another_container_of_its_network_reaches_it() -> None:
         assert f"broker 1 at {where}" in found
 
 
-def test_a_setting_that_it_refuses_is_told_at_once_with_its_sentence() -> None:
+def test_a_refused_setting_raises_an_error_with_its_message_at_once() -> None:
     with (
         pytest.raises(RuntimeError, match=r"num\.partitions"),
         MilenaContainer(IMAGE, settings={"num.partitions": "x"}),
@@ -79,9 +81,10 @@ def test_a_setting_that_it_refuses_is_told_at_once_with_its_sentence() -> None:
 
 
 @pytest.mark.skipif(shutil.which("mvn") is None or shutil.which("java") is None, reason="needs Java and Maven")
-def test_javas_class_for_kafkas_image_takes_this_one(tmp_path: Path) -> None:
+def test_javas_class_for_kafkas_image_runs_this_image(tmp_path: Path) -> None:
     variables = {**os.environ, "TESTCONTAINERS_RYUK_DISABLED": "true", "TESTCONTAINERS_CHECKS_DISABLE": "true"}
-    variables["TESTCONTAINERS_HOST_OVERRIDE"] = "127.0.0.1"  # in a container it would ask an image that cannot be had
+    # In a container, Testcontainers would otherwise start an image that cannot be pulled.
+    variables["TESTCONTAINERS_HOST_OVERRIDE"] = "127.0.0.1"
     variables |= {"DOCKER_HOST": os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")}
     command = ["mvn", "-q", "-B", "-f", str(POM), f"-Dtarget={tmp_path}", f"-Dimage={IMAGE}", "test"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=variables, timeout=500)

@@ -1,4 +1,4 @@
-"""What tests do with the cluster of the compose file, from this machine."""
+"""Actions of the tests on the cluster of the compose file, from this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.containers.engine import Project
 from tests.wire.command import milena
 
 INSIDE: Final = "broker-1:9092,broker-2:9092,broker-3:9092"
-"""Bootstrap servers in the network."""
+"""Bootstrap servers for clients in the compose network."""
 
 
 def bootstrap(cluster: Project) -> str:
@@ -23,7 +23,7 @@ def create(cluster: Project, topic: str) -> None:
 
 
 def write(cluster: Project, topic: str, count: int, *, width: int = 0) -> None:
-    """Records 0 to ``count`` - 1, of ``width`` bytes or more, acknowledged by all."""
+    """Write records 0 to ``count`` - 1, of ``width`` bytes or more, with acks=all."""
     producer = Producer({"bootstrap.servers": bootstrap(cluster), "acks": "all", "enable.idempotence": True})
     for number in range(count):
         producer.produce(topic, str(number).zfill(width).encode())

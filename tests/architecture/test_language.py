@@ -107,6 +107,7 @@ CLEAN: Final = (
     "tests/unit/runtime",
     "tests/unit/storage",
     "tests/unit/tiered",
+    "tests/wire",
 )
 """Packages, folders and files without any of them. Add yours; remove none."""
 

@@ -14,14 +14,14 @@ from tests.wire.forks import run
 
 
 class Said(NamedTuple):
-    """What a command printed."""
+    """Standard output and standard error of a command."""
 
     out: str
     err: str
 
 
 def milena(*arguments: str, stdin: str = "", code: int = 0, env: Mapping[str, str] | None = None) -> Said:
-    """Run a command to its end. It must end with ``code``, and never with a stack trace."""
+    """Run a command to its end. It must exit with ``code``, and must not print a stack trace."""
     ended, out, err = run(arguments, stdin, os.environ if env is None else env, LIMIT)
     assert ended == code, out + err
     assert "Traceback" not in out + err
@@ -29,7 +29,7 @@ def milena(*arguments: str, stdin: str = "", code: int = 0, env: Mapping[str, st
 
 
 def refused(*arguments: str, code: int = 1, stdin: str = "", env: Mapping[str, str] | None = None) -> str:
-    """Run a command that refuses: the sentence behind ``milena:``, its last line."""
+    """Run a command that must fail; return the error message, which is its last line, without ``milena:``."""
     said = milena(*arguments, code=code, stdin=stdin, env=env)
     sentences = [line for line in said.err.splitlines() if line.startswith("milena: ")]
     assert [said.err.splitlines()[-1]] == sentences, said.err
@@ -37,11 +37,11 @@ def refused(*arguments: str, code: int = 1, stdin: str = "", env: Mapping[str, s
 
 
 class Node(NamedTuple):
-    """A node of `milena node` that serves."""
+    """A running `milena node`."""
 
     process: subprocess.Popen[str]
     listeners: Mapping[str, str]
-    """Name to ``host:port`` of its ready line."""
+    """``host:port`` by listener name, from the ready line."""
     log: Path
 
     @property
@@ -51,8 +51,8 @@ class Node(NamedTuple):
 
 @contextmanager
 def node(folder: Path, *arguments: str, env: Mapping[str, str] | None = None, code: int = 0) -> Iterator[Node]:
-    """`milena node ARGUMENTS`, from its ready line on until its end in order, or with ``code`` where somebody ends it
-    otherwise. Its log goes below ``folder``."""
+    """Run `milena node ARGUMENTS`. It is ready on entry and has shut down on exit, with exit code ``code`` (not 0
+    if the test kills it). Its log goes below ``folder``."""
     log = folder / "node.log"
     with log.open("a") as errors:
         process = subprocess.Popen(
@@ -71,5 +71,5 @@ def node(folder: Path, *arguments: str, env: Mapping[str, str] | None = None, co
 
 
 def without_kafka() -> dict[str, str]:
-    """This process's environment without variables that a node would read."""
+    """Return this process's environment without the variables that a node reads."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("KAFKA_", "CLUSTER_ID"))}

@@ -1,4 +1,4 @@
-"""Compacted partitions of running brokers: what was cleaned, and what is left."""
+"""Compacted partitions of running brokers: up to where they are cleaned, and the records that remain."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from milena.testing.local_cluster import LocalCluster
 
 
 def cleaned_to(log_dir: str, partition: str) -> int:
-    """The first dirty offset in Kafka's checkpoint, -1 if it is not there. ``partition``: ``topic-number``."""
+    """Return the first dirty offset in cleaner-offset-checkpoint, or -1. ``partition``: ``topic-number``."""
     path = Path(log_dir) / "cleaner-offset-checkpoint"
     topic, _, number = partition.rpartition("-")
     lines = path.read_text().splitlines() if path.exists() else []
@@ -21,17 +21,17 @@ def cleaned_to(log_dir: str, partition: str) -> int:
 
 
 def closed_to(log_dir: str, partition: str) -> int:
-    """Where the active segment begins."""
+    """Return the base offset of the active segment."""
     return max(int(path.stem) for path in (Path(log_dir) / partition).glob("*.log"))
 
 
 def is_clean(log_dir: str, partition: str) -> bool:
-    """Whether there are closed segments, and all of them are cleaned."""
+    """Whether the log has closed segments, and all of them are cleaned."""
     return cleaned_to(log_dir, partition) == closed_to(log_dir, partition) > 0
 
 
 def cleaned_in_tier(cluster: LocalCluster, partition: str) -> int:
-    """The first dirty offset in the tier, as its leaders have logged it; 0 if nothing was cleaned."""
+    """Return the first dirty offset in the tier, from the leaders' logs; 0 if nothing was cleaned."""
     topic, _, number = partition.rpartition("-")
     lines = (line for broker in cluster.brokers for line in cluster.log(broker.id).splitlines())
     events = [json.loads(line) for line in lines if '"log cleaned in the tier"' in line]
@@ -46,7 +46,7 @@ def broker_pid(cluster: LocalCluster) -> int:
 
 
 def write_each_key(producer: Producer, keys: int, update: int) -> dict[bytes, bytes]:
-    """Give each of so many keys of partition 0 of ``t`` a new value, which is returned."""
+    """Write a new value of each of ``keys`` keys to partition 0 of ``t``; return the values by key."""
     values = {b"key-%d" % number: b"%d:" % update + os.urandom(50) for number in range(keys)}
     for key, value in values.items():
         producer.produce("t", value, key=key, partition=0)
@@ -55,14 +55,14 @@ def write_each_key(producer: Producer, keys: int, update: int) -> dict[bytes, by
 
 
 def workers(pid: int) -> list[int]:
-    """The processes that a broker has started and that run their own program: until then a child that is stopped stops
-    its parent, too."""
+    """Return the child processes of a broker that have executed their own program: a signal that stops a child
+    before that also stops its parent."""
     children = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return [child for child in children if _command(child) not in (b"", _command(pid))]
 
 
 def _command(pid: int) -> bytes:
-    """b"" if it has ended."""
+    """Return the command line of a process, b"" if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -70,7 +70,7 @@ def _command(pid: int) -> bytes:
 
 
 def read(bootstrap: str, topic: str, partition: int = 0) -> tuple[int, Mapping[bytes, bytes | None]]:
-    """How many records there are up to the end, and the last of each key."""
+    """Return the number of records up to the log end, and the last value of each key."""
     settings = {"bootstrap.servers": bootstrap, "group.id": "none", "log_level": 0, "enable.partition.eof": True}
     consumer = Consumer(settings)
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])

@@ -1,6 +1,6 @@
-"""A small data folder, kept in tests/fixtures: what a release wrote, every later one must read.
+"""A small data folder in tests/fixtures, written by an earlier release: every later release must read it.
 
-python -m tests.wire.data_folder tests/fixtures/data-NAME     makes one with the present code
+python -m tests.wire.data_folder tests/fixtures/data-NAME     makes one with the current code
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TOPIC, TRIMMED, COMPACTED, GROUP = "every-codec", "trimmed", "compacted", "reade
 TRIMMED_AT, COMMITTED, PER_CODEC = 7, 5, 6
 OVERRIDES = {
     "offsets.topic.num.partitions": "2",
-    # what is years old when a later release opens it must still be there
+    # records may be years old when a later release opens the folder
     "offsets.retention.minutes": "2147483647",
     "log.retention.ms": "-1",
 }
@@ -28,7 +28,7 @@ OF_A_RUN = (".lock", ".alive", ".status", "nodes.json", "nodes.json.lock", "logs
 
 
 def fill(bootstrap: str) -> None:
-    """Write what ``contents`` describes."""
+    """Write the topics, records and offsets for which ``check`` looks."""
     create_topic(bootstrap, TOPIC, partitions=1, config={"segment.bytes": "1048576", "retention.ms": "-1"})
     create_topic(bootstrap, TRIMMED, partitions=2)
     create_topic(bootstrap, COMPACTED, partitions=1, config={"cleanup.policy": "compact"})
@@ -51,7 +51,7 @@ def fill(bootstrap: str) -> None:
 
 
 def check(bootstrap: str) -> None:
-    """Assert that everything is there."""
+    """Assert that everything that ``fill`` wrote can be read."""
     settings = {"group.id": GROUP, "auto.offset.reset": "error", "enable.auto.commit": False}
     consumer = Consumer({"bootstrap.servers": bootstrap, **settings})
     assert consumer.committed([TopicPartition(TOPIC, 0)], timeout=20)[0].offset == COMMITTED
@@ -69,7 +69,7 @@ def check(bootstrap: str) -> None:
 
 
 def main(target: Path) -> None:
-    """Make the folder: fill a cluster, stop it, leave out what belongs to one run."""
+    """Make the folder: fill a cluster, stop it, and leave out the files that belong to one run."""
     with LocalCluster.start(target, overrides=OVERRIDES) as cluster:
         fill(cluster.bootstrap)
         check(cluster.bootstrap)

@@ -1,7 +1,7 @@
-"""Runs `milena` in forks of a process that has imported what most commands import: a Python starts slowly.
+"""Runs `milena` in forks of a process that has imported most modules, because a new Python starts slowly.
 
-Each command is a process of its own with its own arguments, environment, working directory and standard streams. But
-for the variables that Python and `milena/__init__.py` read, the environment of the test run counts.
+Each command is a separate process with its own arguments, environment, working directory and standard streams.
+Variables that Python and `milena/__init__.py` read at their start are an exception: the test run's values hold.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ def run(arguments: Sequence[str], stdin: str, environment: Mapping[str, str], li
 
 
 def _feed(path: Path, text: str) -> None:
-    """Be the writing end of a command's standard input; the command need not read it."""
+    """Write a command's standard input; the command need not read it."""
     with contextlib.suppress(BrokenPipeError):
         path.write_text(text)
 
 
 @functools.cache
 def _server() -> subprocess.Popen[str]:
-    """It ends when its standard input does, so with this process in any case."""
+    """Start the process that forks. It ends at the end of its standard input, so at the latest with this process."""
     command = [sys.executable, "-P", __file__]
     server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0)
     atexit.register(server.communicate)
@@ -65,7 +65,7 @@ def _server() -> subprocess.Popen[str]:
 
 
 def _serve() -> None:
-    """Fork a child for each line of the standard input and print the child's exit code. Return in the child alone."""
+    """Fork a child for each line of the standard input and print the child's exit code. Only the child returns."""
     with lean_import():
         for name in IMPORTED:
             import_module(name)
@@ -79,7 +79,7 @@ def _serve() -> None:
 
 
 def _become(arguments: Sequence[str], environment: Mapping[str, str], at: str, folder: str) -> None:
-    """Take the place of `python -P -m milena ARGUMENTS`."""
+    """Turn this process into `python -P -m milena ARGUMENTS`."""
     for number, name in enumerate(STREAMS):
         opened = os.open(os.path.join(folder, name), os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT, 0o600)
         os.dup2(opened, number)

@@ -1,4 +1,4 @@
-"""A cluster of `milena node` processes, each of which runs today's code or that of a former commit."""
+"""A cluster of `milena node` processes, each of which runs the current code or that of a former commit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.wire.properties import write
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 M3: Final = "1295e8a83a08acf8488fe808c671b1fcf096982b"
-"""The commit that ended the third milestone: the tier as it was before it had claims, and no compaction."""
+"""The last commit of the third milestone: its tier has neither claims nor compaction."""
 WITH_WORK_ORDERS: Final = "712993b745f55432c1aeec2d8b88316e17684079"
 """The last commit whose leaders published work orders in the tier."""
 CONTROLLER: Final = 100
@@ -30,13 +30,14 @@ TODAYS: Final = tuple(MILENA)
 
 
 def former(folder: Path, commit: str = M3) -> tuple[str, ...]:
-    """How `milena` of that commit is run, from a copy below ``folder``. Skips the test without that history."""
+    """Copy the sources of a commit below ``folder`` and return the command line that runs its `milena`. Skips the test
+    if the clone does not have the commit."""
     archive = subprocess.run(["git", "-C", str(ROOT), "archive", commit], capture_output=True, check=False)
     if archive.returncode:
         pytest.skip(f"commit {commit} is not in this clone (it is shallow, or no clone)")
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as packed:
         packed.extractall(folder / "sources", filter="data")
-    # What PYTHONPATH names is the project's to that version, and not its own: it takes an environment.
+    # That version takes modules on PYTHONPATH for the user's project, not for its own: it needs an environment.
     venv.create(folder / "venv", with_pip=False)
     python = folder / "venv" / "bin" / "python"
     asked = [str(python), "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])"]
@@ -48,7 +49,7 @@ def former(folder: Path, commit: str = M3) -> tuple[str, ...]:
 
 @dataclass
 class Rolled:
-    """One controller and some brokers with a tier in a folder, stopped and started one by one."""
+    """One controller and some brokers with a tier in a folder, which are stopped and started one by one."""
 
     folder: Path
     overrides: Mapping[str, str]
@@ -89,7 +90,7 @@ class Rolled:
         return write(folder, {**settings, **self.overrides, **more})
 
     def start(self, number: int, code: Sequence[str], more: Mapping[str, str] | None = None) -> None:
-        """Until it serves. Raises AssertionError with its log."""
+        """Start a node; return when it is ready. Raises AssertionError with the node's log if it ends before."""
         properties = self.properties(number, more or {})
         with (self.folder / str(number) / "node.log").open("a") as log:
             process = subprocess.Popen([*code, "node", properties], stdout=subprocess.PIPE, stderr=log, text=True)
@@ -98,7 +99,7 @@ class Rolled:
         assert process.stdout.readline().startswith("ready "), self.log(number)[-3000:]
 
     def refused(self, number: int, code: Sequence[str], more: Mapping[str, str] | None = None) -> str:
-        """Of a node that ends instead of serving: what it says, from this start on."""
+        """Start a node that must exit with an error; return what it logged since this start."""
         log = self.folder / str(number) / "node.log"
         begin = log.stat().st_size
         with log.open("a") as errors:
@@ -108,7 +109,7 @@ class Rolled:
         return log.read_bytes()[begin:].decode()
 
     def stop(self, number: int) -> None:
-        """In order."""
+        """Shut a node down with SIGTERM."""
         process = self.processes.pop(number)
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=LIMIT)
@@ -127,7 +128,7 @@ class Rolled:
 
 @contextmanager
 def rolled(folder: Path, code: Sequence[str], overrides: Mapping[str, str]) -> Iterator[Rolled]:
-    """All nodes run ``code`` at first."""
+    """A cluster whose nodes all run ``code`` at first."""
     cluster = Rolled(folder, overrides)
     try:
         for number in (CONTROLLER, *cluster.brokers):

@@ -1,4 +1,4 @@
-"""A lab of several brokers: its settings, and what tests of it ask and do."""
+"""A lab of several brokers: its settings, and actions and questions of its tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 from milena.testing.local_cluster import LocalCluster
 
 SESSION = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "300"}
-"""Milliseconds. A broker is fenced when it has been silent for so long."""
+"""broker.session.timeout.ms: a broker is fenced when it has sent no heartbeat for so long."""
 
 
 def leader_of(lab: LocalCluster, topic: str) -> int:
@@ -18,7 +18,7 @@ def leader_of(lab: LocalCluster, topic: str) -> int:
 
 
 def write(lab: LocalCluster, topic: str, value: str) -> None:
-    """One record, acknowledged by all in-sync replicas."""
+    """Write one record with acks=all."""
     failures: list[Any] = []
     producer = Producer({"bootstrap.servers": lab.bootstrap, "acks": "all", "linger.ms": 0})
     producer.produce(topic, value.encode(), on_delivery=lambda error, _: failures.append(error) if error else None)

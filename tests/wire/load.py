@@ -1,4 +1,4 @@
-"""What real processes are put under while nodes die: a writer in a thread, and a reader of all that is there."""
+"""Load on real processes while nodes are killed: a producer in a thread, and a consumer of all records at the end."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Load:
 
 
 def read_all(bootstrap: str, topic: str) -> Counter[int]:
-    """How often each number is in the topic."""
+    """Return how often each number is in the topic."""
     settings = {"bootstrap.servers": bootstrap, "group.id": topic, "enable.partition.eof": True, "log_level": 0}
     consumer = Consumer(settings)
     consumer.assign([TopicPartition(topic, index, 0) for index in range(PARTITIONS)])

@@ -1,4 +1,4 @@
-"""Clients of librdkafka that write and read in threads of their own and note each operation in a shared history."""
+"""Clients of librdkafka that write and read in their own threads and record each operation in a shared history."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PACE = 0.005
 READ_AGAIN = 3.0
 """Seconds after which a reader with ``again`` starts from the beginning."""
 DELIVERY_MS = 120_000
-"""Longer than any node is down: librdkafka retries until then."""
+"""delivery.timeout.ms, longer than any node is down: librdkafka retries until then."""
 
 
 class Journal:
@@ -50,7 +50,7 @@ class Writer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Return when the outcome of every record is known. Raise what ended the thread early."""
+        """Return when the outcome of every record is known. Raises the error that ended the thread early, if any."""
         self._stop.set()
         self._thread.join()
         if self._error is not None:
@@ -107,7 +107,7 @@ class Reader:
             consumer.close()
 
     def stop(self) -> None:
-        """Writers have stopped."""
+        """Read everything once more and end. All writers must have stopped before."""
         self._stop.set()
         self._thread.join()
         if self._again:
@@ -118,7 +118,7 @@ class Reader:
 
 
 def final_logs(bootstrap: str, topic: str, partitions: int, seconds: float = 60) -> list[FinalLog]:
-    """Return all records of each partition. Raise AssertionError if they are not read within so many seconds."""
+    """Return all records of each partition. Raises AssertionError if they are not read within the time limit."""
     logs = []
     for partition in range(partitions):
         consumer = _consumer(bootstrap)

@@ -1,4 +1,4 @@
-"""Memory and descriptors of a process as the kernel counts them."""
+"""Resident memory and open descriptors of a process, from /proc."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MIB = 1 << 20
 
 
 def resident(pid: int | None) -> int:
-    """Bytes of resident memory. Skips the test where there is no /proc."""
+    """Return the bytes of resident memory. Skips the test if there is no /proc."""
     status = Path(f"/proc/{pid}/status")
     if not status.exists():
         pytest.skip("needs Linux's /proc")
@@ -20,7 +20,7 @@ def resident(pid: int | None) -> int:
 
 
 def descriptors(pid: int | None) -> int:
-    """How many files and sockets a process has open. Skips the test where there is no /proc."""
+    """Return how many files and sockets a process has open. Skips the test if there is no /proc."""
     folder = Path(f"/proc/{pid}/fd")
     if not folder.exists():
         pytest.skip("needs Linux's /proc")

@@ -9,7 +9,7 @@ from milena.up.ports import free
 
 
 def combined(folder: Path, **changes: object) -> dict[str, object]:
-    """A broker and controller in one, on free ports. ``changes`` have ``_`` for ``.``."""
+    """Return the configuration of a combined node on free ports. ``changes`` have ``_`` for ``.``."""
     broker, controller = free("127.0.0.1", 2)
     return {
         "node.id": 1,
@@ -31,6 +31,6 @@ def write(folder: Path, values: Mapping[str, object]) -> str:
 
 
 def variables(values: Mapping[str, object]) -> dict[str, str]:
-    """The same as environment variables of Kafka's image."""
+    """Return the configuration as environment variables of Kafka's image."""
     spelled = {key.replace("_", "__").replace("-", "___").replace(".", "_").upper(): values[key] for key in values}
     return {f"KAFKA_{name}": str(value) for name, value in spelled.items()}

@@ -1,4 +1,4 @@
-"""Bytes on a socket: frames by hand, for what no client library would send."""
+"""Frames written to a socket directly, for requests that no client library sends."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def frame(payload: bytes) -> bytes:
 
 
 def request(key: int, version: int, correlation: int, body: bytes = b"", *, flexible: bool = False) -> bytes:
-    """A framed request with client id ``raw``."""
+    """Return a framed request with client id ``raw``."""
     return frame(struct.pack(">hhih3s", key, version, correlation, 3, b"raw") + (b"\0" if flexible else b"") + body)
 
 
@@ -37,7 +37,7 @@ def api_versions(correlation: int) -> bytes:
 
 
 def receive(plain: socket.socket, count: int) -> bytes:
-    """Exactly so many bytes. Raises ConnectionError where the other side closes before."""
+    """Receive exactly ``count`` bytes. Raises ConnectionError if the other side closes before."""
     data = b""
     while len(data) < count:
         piece = plain.recv(count - len(data))
@@ -52,7 +52,7 @@ def receive_frame(plain: socket.socket) -> bytes:
 
 
 def is_closed(plain: socket.socket) -> bool:
-    """Whether the other side closes without an answer (within the time limit, else TimeoutError)."""
+    """Whether the other side closes the connection without a response. Raises TimeoutError after the time limit."""
     try:
         return plain.recv(1) == b""
     except ConnectionResetError:
@@ -60,7 +60,7 @@ def is_closed(plain: socket.socket) -> bool:
 
 
 def answers(address: str) -> bool:
-    """Whether a node still serves a fresh connection."""
+    """Whether a node answers an ApiVersions request on a new connection."""
     with connected(address) as plain:
         plain.sendall(api_versions(7))
         return receive_frame(plain)[:4] == struct.pack(">i", 7)

@@ -1,4 +1,4 @@
-"""A pseudo-terminal with a program in it, and what then stands on its screen."""
+"""A pseudo-terminal in which a program runs, and the contents of its screen."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOKEN = re.compile(r"\x1b\[(\d*)([A-Za-z])|(\r?\n)|(\r)|([^\x1b\r\n]+)")
 
 
 class Terminal:
-    """Runs a command on a terminal of its own, where standard input, output and error are the same."""
+    """Runs a command on a new terminal, which is its standard input, output and error."""
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str], *, columns: int = 80) -> None:
         self.pid, self._fd = pty.fork()
@@ -25,16 +25,16 @@ class Terminal:
             os.execve(command[0], list(command), env)
         fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
         self.text = ""
-        """Everything that was written so far, with its escapes."""
+        """Everything that the program has written so far, with escape sequences."""
 
     def read_until(self, condition: Callable[[str], bool]) -> None:
-        """Read on until the screen meets the condition. Raises AssertionError after the usual limit."""
+        """Read until the screen meets the condition. Raises AssertionError after the usual limit."""
         deadline = Deadline(LIMIT)
         while not condition(self.screen):
             deadline.readable(self._fd, lambda: self.screen)
             try:
                 data = os.read(self._fd, 65536)
-            except OSError:  # how Linux tells the end of a terminal
+            except OSError:  # Linux reports the end of a terminal by this error
                 data = b""
             assert data, f"the program has ended:\n{self.screen}"
             self.text += data.decode()
@@ -43,7 +43,7 @@ class Terminal:
         os.write(self._fd, keys)
 
     def end(self) -> int:
-        """Wait for the program's end, which must come; its exit code."""
+        """Wait until the program has ended; return its exit code."""
         try:
             while data := os.read(self._fd, 65536):
                 self.text += data.decode()
@@ -54,7 +54,7 @@ class Terminal:
 
     @property
     def screen(self) -> str:
-        """The lines that stand there now. Knows lines, colours, `up` and `clear to the end`, and nothing else."""
+        """Return the lines on the screen. Supports line ends, colours, cursor-up and clear-to-end, and nothing else."""
         lines, row = [""], 0
         for found in TOKEN.finditer(self.text):
             count, escape, newline, carriage, text = found.groups()

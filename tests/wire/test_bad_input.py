@@ -1,4 +1,4 @@
-"""Peers that send what is no Kafka: they are closed as Kafka closes them, others notice nothing, memory is bounded."""
+"""Peers that send other bytes than Kafka requests: a node closes them as Kafka does, serves others, bounds memory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         pytest.param(request(METADATA, 1, 1, b"\x7f\xff\xff\xff"), id="an array of two billion"),
     ],
 )
-def test_what_is_no_request_closes_the_connection(single: LocalCluster, data: bytes) -> None:
+def test_bytes_that_are_no_request_close_the_connection(single: LocalCluster, data: bytes) -> None:
     with connected(single.bootstrap) as bystander, connected(single.bootstrap) as plain:
         plain.sendall(data)
         assert is_closed(plain)
@@ -49,13 +49,13 @@ def test_what_is_no_request_closes_the_connection(single: LocalCluster, data: by
         assert receive_frame(bystander)[:4] == b"\0\0\0\1"
 
 
-def test_trailing_bytes_are_ignored_as_kafka_does(single: LocalCluster) -> None:
+def test_trailing_bytes_are_ignored_as_in_kafka(single: LocalCluster) -> None:
     with connected(single.bootstrap) as plain:
         plain.sendall(request(METADATA, 1, 1, b"\0\0\0\0trailing"))
         assert receive_frame(plain)[:4] == b"\0\0\0\1"
 
 
-def test_the_controller_closes_them_too(single: LocalCluster) -> None:
+def test_the_controller_closes_connections_with_bad_bytes_too(single: LocalCluster) -> None:
     address = single.controller.listeners["CONTROLLER"]
     for data in (TLS_HELLO, HTTP, b"\xff" * 64):
         with connected(address) as plain:
@@ -78,7 +78,7 @@ def test_pipelined_requests_are_answered_in_order(single: LocalCluster) -> None:
         assert [struct.unpack_from(">i", receive_frame(plain))[0] for _ in range(500)] == list(range(500))
 
 
-def test_a_request_in_single_bytes_is_answered(single: LocalCluster) -> None:
+def test_a_request_sent_byte_by_byte_is_answered(single: LocalCluster) -> None:
     with connected(single.bootstrap) as plain:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for value in api_versions(3):
@@ -86,7 +86,9 @@ def test_a_request_in_single_bytes_is_answered(single: LocalCluster) -> None:
         assert receive_frame(plain)[:4] == b"\0\0\0\3"
 
 
-def test_300_connections_that_announce_100_mb_take_no_memory(milena_start: Callable[..., LocalCluster]) -> None:
+def test_300_connections_that_announce_frames_of_100_mb_take_no_memory(
+    milena_start: Callable[..., LocalCluster],
+) -> None:
     cluster = milena_start()
     pid = cluster.nodes[1].pid
     before = resident(pid)
@@ -98,7 +100,7 @@ def test_300_connections_that_announce_100_mb_take_no_memory(milena_start: Calla
     assert answers(cluster.bootstrap)
 
 
-def test_2000_idle_connections_are_cheap(milena_start: Callable[..., LocalCluster]) -> None:
+def test_2000_idle_connections_take_little_memory(milena_start: Callable[..., LocalCluster]) -> None:
     cluster = milena_start()
     pid = cluster.nodes[1].pid
     before = resident(pid)
@@ -112,7 +114,7 @@ def test_2000_idle_connections_are_cheap(milena_start: Callable[..., LocalCluste
     assert answers(cluster.bootstrap)
 
 
-def test_half_open_and_reset_connections_leave_nothing(single: LocalCluster) -> None:
+def test_half_open_and_reset_connections_leave_no_descriptors_open(single: LocalCluster) -> None:
     pid = single.nodes[1].pid
     before = descriptors(pid)
     for _ in range(200):
@@ -128,8 +130,9 @@ def test_half_open_and_reset_connections_leave_nothing(single: LocalCluster) -> 
     assert descriptors(pid) <= before + 2
 
 
-def test_a_reader_that_never_reads_holds_up_nobody(single: LocalCluster) -> None:
-    """It asks again and again and takes nothing: the node stops reading from it instead of piling up answers."""
+def test_a_client_that_never_reads_responses_does_not_delay_other_clients(single: LocalCluster) -> None:
+    """The client sends request after request and reads no response: the node stops reading from it instead of
+    buffering responses."""
     pid = single.nodes[1].pid
     with connected(single.bootstrap, receive_buffer=4096) as greedy:
         before = resident(pid)

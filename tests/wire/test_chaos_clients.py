@@ -1,4 +1,4 @@
-"""The client libraries of chaos do what its workload asks of them."""
+"""The client libraries of chaos execute the operations of its workload."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runner of chaos on processes of this machine, in short (`milena chaos` for longer), and its command."""
+"""Short chaos runs on processes of this machine (`milena chaos` runs longer ones), and the command."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECONDS = 40.0
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
-async def test_nothing_is_lost_while_nodes_are_killed_and_cut_off(tmp_path: Path) -> None:
+async def test_no_record_is_lost_while_nodes_are_killed_and_cut_off(tmp_path: Path) -> None:
     kinds = [Kind.KILL, Kind.ISOLATE, Kind.CONTROLLER, Kind.POWER_LOSS]
     place = await ProcessesPlace.open(tmp_path / "cluster")
     try:
@@ -41,7 +41,9 @@ async def test_nothing_is_lost_while_nodes_are_killed_and_cut_off(tmp_path: Path
         (FSSPEC, [Kind.ODD_TIER, Kind.RESTART]),
     ],
 )
-async def test_nothing_is_lost_with_directories_and_the_tier(tier: str, kinds: list[Kind], tmp_path: Path) -> None:
+async def test_no_record_is_lost_under_faults_of_log_directories_and_the_tier(
+    tier: str, kinds: list[Kind], tmp_path: Path
+) -> None:
     folder = tmp_path / "cluster"
     place = await ProcessesPlace.open(folder, tier=tier)
     try:
@@ -58,7 +60,7 @@ async def test_nothing_is_lost_with_directories_and_the_tier(tier: str, kinds: l
 
 
 def test_a_failed_run_prints_the_command_that_repeats_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing that loses records happens in this one, so that an unsafe run is blind."""
+    """The run fails because it is unsafe but has no fault that loses records, so that it cannot find an anomaly."""
     arguments = ["--on", "simulation", "--seed", "3", "--seconds", "2", "--faults", "hang", "--unsafe"]
     assert main([*arguments, "--pace", "0.5", "--report", str(tmp_path)]) == 1
     said = capsys.readouterr().out.splitlines()

@@ -1,4 +1,4 @@
-"""Each client writes, reads in a group, and finds everything again after a restart."""
+"""Each client writes, reads in a group, and reads everything again after a restart of the cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def numbered(count: int) -> list[Record]:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_was_written_is_read_back(cluster: LocalCluster, client: WireClient, topic: str, codec: str) -> None:
+def test_written_records_are_read_back(cluster: LocalCluster, client: WireClient, topic: str, codec: str) -> None:
     create_topic(cluster.bootstrap, topic)
     records = numbered(300)
     assert sorted(client.produce(cluster.bootstrap, topic, records, codec=codec)) == list(range(300))
@@ -27,7 +27,7 @@ def test_what_was_written_is_read_back(cluster: LocalCluster, client: WireClient
     assert sorted(record for _, _, record in found) == sorted(records)
 
 
-def test_a_key_stays_in_its_partition_and_in_its_order(cluster: LocalCluster, client: WireClient, topic: str) -> None:
+def test_records_of_a_key_stay_in_one_partition_in_order(cluster: LocalCluster, client: WireClient, topic: str) -> None:
     create_topic(cluster.bootstrap, topic)
     records = numbered(200)
     client.produce(cluster.bootstrap, topic, records)
@@ -39,7 +39,7 @@ def test_a_key_stays_in_its_partition_and_in_its_order(cluster: LocalCluster, cl
         assert by_offset == [value for its_key, value in records if its_key == key]
 
 
-def test_a_group_goes_on_where_it_committed(cluster: LocalCluster, client: WireClient, topic: str) -> None:
+def test_a_group_continues_from_its_committed_offsets(cluster: LocalCluster, client: WireClient, topic: str) -> None:
     create_topic(cluster.bootstrap, topic, partitions=1)
     client.produce(cluster.bootstrap, topic, numbered(100))
     first = client.consume(cluster.bootstrap, topic, 40, group=topic)
@@ -50,7 +50,8 @@ def test_a_group_goes_on_where_it_committed(cluster: LocalCluster, client: WireC
 
 @pytest.fixture(scope="module")
 def restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """A cluster with a topic of each client, which was stopped when a group had read 50 of the topic's records."""
+    """A restarted cluster with a topic of each client. It was stopped when a group had read 50 of the topic's
+    records."""
     folder = tmp_path_factory.mktemp("restarted")
     with LocalCluster.start(folder, brokers=3, overrides=REPLICATED) as before:
         for client in all_clients():
@@ -61,14 +62,14 @@ def restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster
         yield after
 
 
-def test_everything_is_there_after_a_restart(restarted: LocalCluster, client: WireClient) -> None:
+def test_records_and_committed_offsets_survive_a_restart(restarted: LocalCluster, client: WireClient) -> None:
     rest = client.consume(restarted.bootstrap, client.name, 150, group=client.name)
     again = client.consume(restarted.bootstrap, client.name, 200, group=f"{client.name}-new")
     assert sorted(record for _, _, record in again) == sorted(numbered(200))
     assert {(p, o) for p, o, _ in rest} < {(p, o) for p, o, _ in again}
 
 
-def test_kcat_lists_brokers_and_creates_topics_by_asking(cluster: LocalCluster, topic: str) -> None:
+def test_kcat_lists_brokers_and_creates_topics_automatically(cluster: LocalCluster, topic: str) -> None:
     listing = kcat("-b", cluster.bootstrap, "-L")
     assert " 3 brokers:" in listing
     for node in cluster.brokers:
@@ -100,7 +101,7 @@ def test_headers_timestamps_and_nulls_survive(cluster: LocalCluster, topic: str)
 
 
 def kcat(*arguments: str, stdin: str = "") -> str:
-    """Standard output of kcat; skips the test where it is not installed."""
+    """Run kcat and return its standard output. Skips the test if it is not installed."""
     try:
         done = subprocess.run(
             ["kcat", *arguments], input=stdin, capture_output=True, text=True, timeout=60, check=False

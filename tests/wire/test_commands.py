@@ -1,4 +1,4 @@
-"""`milena topic`, `group`, `produce` and `consume`: what they do, and what they say of mistakes."""
+"""`milena topic`, `group`, `produce` and `consume`: their effects and their error messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def to(cluster: LocalCluster) -> tuple[str, str]:
     return ("-b", cluster.bootstrap)
 
 
-def test_a_topic_from_its_creation_to_its_end(to: tuple[str, str], topic: str) -> None:
+def test_a_topic_is_created_changed_and_deleted(to: tuple[str, str], topic: str) -> None:
     config = ("--config", "retention.ms=86400000")
     assert milena("topic", "create", topic, "--partitions", "2", *config, *to).out == f"{topic}: 2 partitions\n"
     assert milena("topic", "create", topic, "--if-not-exists", "--quiet", *to).out == ""
@@ -45,7 +45,7 @@ def test_a_topic_from_its_creation_to_its_end(to: tuple[str, str], topic: str) -
     milena("topic", "delete", topic, "--if-exists", *to)
 
 
-def test_internal_topics_are_listed_where_they_are_asked_for(to: tuple[str, str], topic: str) -> None:
+def test_internal_topics_are_listed_only_with_an_option(to: tuple[str, str], topic: str) -> None:
     milena("topic", "create", topic, *to)
     milena("produce", topic, *to, stdin="one\n")
     milena("consume", topic, "--group", topic, "--from-beginning", "--max", "1", *to)
@@ -53,13 +53,13 @@ def test_internal_topics_are_listed_where_they_are_asked_for(to: tuple[str, str]
     assert "__consumer_offsets" in milena("topic", "list", "--internal", *to).out
 
 
-def test_records_that_are_refused_are_one_sentence(to: tuple[str, str], topic: str) -> None:
+def test_refused_records_are_a_one_line_error(to: tuple[str, str], topic: str) -> None:
     milena("topic", "create", topic, "--partitions", "1", "--config", "max.message.bytes=500", *to)
     lines = f"{'x' * 450}\n" * 500
     assert "MESSAGE_TOO_LARGE" in refused("produce", topic, "--compression", "none", *to, stdin=lines)
 
 
-def test_internal_topics_are_deleted_by_force_alone(milena_start: Callable[..., LocalCluster]) -> None:
+def test_internal_topics_are_deleted_only_with_force(milena_start: Callable[..., LocalCluster]) -> None:
     to = ("-b", milena_start().bootstrap)
     milena("topic", "create", "__remote_log_metadata", *to)
     milena("topic", "create", "own", *to)
@@ -75,14 +75,14 @@ def test_internal_topics_are_deleted_by_force_alone(milena_start: Callable[..., 
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_lines_are_records(to: tuple[str, str], topic: str, codec: str) -> None:
+def test_each_line_of_input_is_a_record(to: tuple[str, str], topic: str, codec: str) -> None:
     milena("topic", "create", topic, *to)
     lines = "".join(f"line {number} ä\n" for number in range(200)) + "the last one has no newline"
     milena("produce", topic, "--compression", codec, *to, stdin=lines)
     assert milena("consume", topic, "--from-beginning", "--exit", *to).out == lines + "\n"
 
 
-def test_keys_headers_nulls_and_json(to: tuple[str, str], topic: str) -> None:
+def test_keys_headers_and_nulls_are_read_and_printed_also_as_json(to: tuple[str, str], topic: str) -> None:
     milena("topic", "create", topic, "--partitions", "3", *to)
     marks = ("-K", ":", "-H", "origin=test", "-H", "empty=", "--null", "--acks", "1")
     milena("produce", topic, *marks, "--partition", "2", *to, stdin="k:v:w\nno key\ngone:\n")
@@ -97,7 +97,7 @@ def test_keys_headers_nulls_and_json(to: tuple[str, str], topic: str) -> None:
     assert text == "|no key\n"
 
 
-def test_a_group_goes_on_where_it_was_and_can_be_looked_at(to: tuple[str, str], topic: str) -> None:
+def test_a_group_continues_from_its_offsets_and_can_be_described(to: tuple[str, str], topic: str) -> None:
     milena("topic", "create", topic, *to)
     milena("produce", topic, *to, stdin="1\n2\n3\n4\n5\n")
     group = ("--group", topic)
@@ -110,7 +110,7 @@ def test_a_group_goes_on_where_it_was_and_can_be_looked_at(to: tuple[str, str], 
     assert row.split() == [topic, "0", "4", "5", "1"]
 
 
-def test_a_consumer_prints_what_comes_and_hears_ctrl_c(to: tuple[str, str], topic: str) -> None:
+def test_a_consumer_prints_records_as_they_arrive_and_ends_on_ctrl_c(to: tuple[str, str], topic: str) -> None:
     milena("topic", "create", topic, *to)
     command = [*MILENA, "consume", topic, "--from-beginning", *to]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as consumer:
@@ -122,7 +122,7 @@ def test_a_consumer_prints_what_comes_and_hears_ctrl_c(to: tuple[str, str], topi
     assert consumer.returncode == 130
 
 
-def test_a_producer_sends_each_line_as_it_comes_and_hears_ctrl_c(to: tuple[str, str], topic: str) -> None:
+def test_a_producer_sends_each_line_as_it_arrives_and_ends_on_ctrl_c(to: tuple[str, str], topic: str) -> None:
     milena("topic", "create", topic, *to)
     command = [*MILENA, "produce", topic, *to]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as producer:
@@ -131,12 +131,12 @@ def test_a_producer_sends_each_line_as_it_comes_and_hears_ctrl_c(to: tuple[str, 
         producer.stdin.flush()
         assert milena("consume", topic, "--from-beginning", "--max", "1", *to).out == "typed\n"
         producer.send_signal(signal.SIGINT)
-        assert producer.wait(LIMIT) == 130  # though its input is still open
+        assert producer.wait(LIMIT) == 130  # although its input is still open
         assert producer.stderr is not None
         assert producer.stderr.read() == ""
 
 
-def test_a_reader_that_has_enough_is_no_error(to: tuple[str, str], topic: str) -> None:
+def test_a_reader_that_closes_the_pipe_early_causes_no_error(to: tuple[str, str], topic: str) -> None:
     """As in `milena consume t | head -1`."""
     milena("topic", "create", topic, *to)
     milena("produce", topic, *to, stdin="line\n" * 500)
@@ -225,7 +225,9 @@ def existing(cluster: LocalCluster) -> str:
 
 
 @pytest.mark.parametrize(("line", "code", "sentence"), MISTAKES, ids=[line for line, _, _ in MISTAKES])
-def test_a_mistake_is_one_sentence(cluster: LocalCluster, existing: str, line: str, code: int, sentence: str) -> None:
+def test_a_mistake_is_a_one_line_error(
+    cluster: LocalCluster, existing: str, line: str, code: int, sentence: str
+) -> None:
     words = line.format(topic=existing).split()
     if words[0] in ("topic", "group", "produce", "consume"):
         words[2:2] = ["-b", cluster.bootstrap] if words[0] in ("topic", "group") else []
@@ -233,7 +235,7 @@ def test_a_mistake_is_one_sentence(cluster: LocalCluster, existing: str, line: s
     assert refused(*words, code=code, stdin="x\n").startswith(sentence.format(topic=existing))
 
 
-def test_a_cluster_that_does_not_answer_is_one_sentence() -> None:
+def test_a_cluster_that_does_not_answer_is_a_one_line_error() -> None:
     one, two = free("127.0.0.1", 2)
     assert refused("topic", "list", "-b", f"127.0.0.1:{one}") == (
         f"cannot connect to 127.0.0.1:{one}: Connection refused"
@@ -246,7 +248,7 @@ def test_a_cluster_that_does_not_answer_is_one_sentence() -> None:
     )
 
 
-def test_brokers_are_found_by_what_the_environment_says(cluster: LocalCluster, topic: str) -> None:
+def test_bootstrap_servers_are_read_from_the_environment(cluster: LocalCluster, topic: str) -> None:
     refuses = free("127.0.0.1", 1)[0]
     known = {**os.environ, "MILENA_BOOTSTRAP": f"127.0.0.1:{refuses},{cluster.bootstrap}"}
     milena("topic", "create", topic, env=known)
@@ -258,14 +260,14 @@ def test_brokers_are_found_by_what_the_environment_says(cluster: LocalCluster, t
     )
 
 
-def test_without_a_word_all_brokers_of_a_plain_up_are_tried() -> None:
+def test_without_options_all_brokers_of_a_default_cluster_are_tried() -> None:
     unset = {name: value for name, value in os.environ.items() if name != "MILENA_BOOTSTRAP"}
     shown = milena("topic", "list", "--help", env=unset).out
     assert "MILENA_BOOTSTRAP in the environment (default: 127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094)" in shown
 
 
-def test_a_server_of_another_kind_is_one_sentence() -> None:
-    """It accepts, and hangs up at the first word."""
+def test_a_server_that_is_no_kafka_broker_is_a_one_line_error() -> None:
+    """The server accepts connections, and closes each after the first bytes."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         command = [*MILENA, "topic", "list", "-b", f"127.0.0.1:{port}"]
@@ -279,7 +281,7 @@ def test_a_server_of_another_kind_is_one_sentence() -> None:
     assert errors.count("\n") == 1
 
 
-def test_a_damaged_file_is_told_with_its_place(tmp_path: Path) -> None:
+def test_damage_in_a_log_file_is_reported_with_its_position(tmp_path: Path) -> None:
     file = tmp_path / "t-0" / "00000000000000000000.log"
     file.parent.mkdir()
     file.write_bytes(b"\0" * 7)

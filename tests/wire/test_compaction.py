@@ -1,4 +1,4 @@
-"""Compacted topics on processes: what clients find after workers and the broker were killed with -9."""
+"""Compacted topics on real processes: what clients read after cleaner workers and the broker were killed with -9."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_each_key_keeps_its_last_value_although_workers_and_the_broker_are_kille
         if update % 10 == 9:
             wait_until(lambda: bool(workers(broker_pid(own))), "a worker to clean")
             for pid in workers(broker_pid(own)):
-                with suppress(ProcessLookupError):  # it was idle, and has ended
+                with suppress(ProcessLookupError):  # the idle worker has ended
                     os.kill(pid, signal.SIGKILL)
         if update == UPDATES // 2:
             wait_until(lambda: bool(workers(broker_pid(own))), "a worker to clean")
@@ -71,8 +71,8 @@ def test_each_key_keeps_its_last_value_although_workers_and_the_broker_are_kille
     assert read(own.bootstrap, "t") == (count, last)
 
 
-def test_a_worker_that_hangs_keeps_no_broker_from_ending(own: LocalCluster) -> None:
-    """It is waited for after it was killed."""
+def test_a_broker_shuts_down_although_a_cleaner_worker_hangs(own: LocalCluster) -> None:
+    """The broker kills the worker, and waits for the end of its process."""
     create_topic(own.bootstrap, "t", 1, config={"cleanup.policy": "compact", **SMALL})
     producer = Producer({"bootstrap.servers": own.bootstrap, "linger.ms": 20})
     for number in range(UPDATES * KEYS):

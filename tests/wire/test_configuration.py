@@ -1,4 +1,4 @@
-"""`milena node`: configurations from files, variables and arguments, as Kafka and its image take them."""
+"""`milena node`: configuration from files, environment variables and arguments, as in Kafka and its image."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 
 
 def without_effect(log: Path) -> list[str]:
-    """What a node said of keys that do nothing."""
+    """Return what a node logged about configuration keys without effect."""
     events = [json.loads(line) for line in log.read_text().splitlines()]
     return [event["event"] for event in events if "has no effect" in event["event"]]
 
 
 @pytest.fixture(scope="module")
 def from_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    """A broker and controller in one, with three log directories and keys without effect."""
+    """A combined node with three log directories and with keys without effect."""
     folder = tmp_path_factory.mktemp("from-file")
     values = combined(folder) | {
         "log.dirs": f"{folder}/a,{folder}/b , {folder}/c",
@@ -52,7 +52,7 @@ def test_a_combined_node_serves_both_listeners(from_file: Node) -> None:
     assert found.out == "here\n"
 
 
-def test_arguments_win_over_variables_and_those_over_the_file(from_file: Node) -> None:
+def test_arguments_override_variables_and_variables_override_the_file(from_file: Node) -> None:
     admin = AdminClient({"bootstrap.servers": from_file.address, "log_level": 0})
     resource = ConfigResource(ConfigResource.Type.BROKER, "1")
     configs = admin.describe_configs([resource])[resource].result(30)
@@ -60,7 +60,7 @@ def test_arguments_win_over_variables_and_those_over_the_file(from_file: Node) -
     assert shown == {"num.partitions": "4", "log.segment.bytes": "2000000", "log.retention.hours": "48"}
 
 
-def test_a_key_without_effect_warns_once_and_free_prefixes_do_not(from_file: Node) -> None:
+def test_a_key_without_effect_is_warned_of_once_and_keys_with_free_prefixes_are_not(from_file: Node) -> None:
     file = from_file.log.parent / "server.properties"
     line = 1 + file.read_text().splitlines().index("sasl.enabled.mechanisms=PLAIN")
     assert without_effect(from_file.log) == [
@@ -68,7 +68,7 @@ def test_a_key_without_effect_warns_once_and_free_prefixes_do_not(from_file: Nod
     ]
 
 
-def test_several_log_directories_have_ids_of_their_own_and_share_the_partitions(from_file: Node) -> None:
+def test_each_log_directory_has_its_own_id_and_partitions_are_spread_over_them(from_file: Node) -> None:
     milena("topic", "create", "spread", "--partitions", "9", "-b", from_file.address)
     folders = [from_file.log.parent / name for name in "abc"]
     assert sum(len(list(folder.glob("spread-*"))) for folder in folders) == 9
@@ -83,7 +83,7 @@ def test_several_log_directories_have_ids_of_their_own_and_share_the_partitions(
 
 @pytest.fixture(scope="module")
 def from_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    """As a compose file has it: no file, two named listeners beside the controller's."""
+    """A node as in a compose file: without a properties file, with two named listeners and the controller's."""
     folder = tmp_path_factory.mktemp("from-environment")
     inside, outside, controller = free("127.0.0.1", 3)
     environment = {
@@ -111,7 +111,7 @@ def from_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]
         yield running
 
 
-def test_the_environment_alone_is_enough(from_environment: Node) -> None:
+def test_a_node_can_be_configured_by_environment_variables_alone(from_environment: Node) -> None:
     inside = from_environment.listeners["INSIDE"]
     assert milena("topic", "create", "of-the-environment", "-b", inside).out == "of-the-environment: 3 partitions\n"
     meta = decode_meta_properties((from_environment.log.parent / "data" / "meta.properties").read_bytes())
@@ -119,7 +119,7 @@ def test_the_environment_alone_is_enough(from_environment: Node) -> None:
     assert without_effect(from_environment.log) == []
 
 
-def test_each_listener_tells_its_own_advertised_address(from_environment: Node) -> None:
+def test_each_listener_returns_its_own_advertised_address(from_environment: Node) -> None:
     inside = from_environment.listeners["INSIDE"]
     port = from_environment.listeners["OUTSIDE"].rpartition(":")[2]
     outside = f"localhost:{port}"
@@ -129,8 +129,8 @@ def test_each_listener_tells_its_own_advertised_address(from_environment: Node) 
         assert f"{broker.host}:{broker.port}" == address
 
 
-def test_brokers_meet_on_the_inter_broker_listener(from_environment: Node, tmp_path: Path) -> None:
-    """A second broker joins, with its own names."""
+def test_brokers_connect_to_each_other_on_the_inter_broker_listener(from_environment: Node, tmp_path: Path) -> None:
+    """A second broker with other listener names joins the cluster."""
     inside, outside = free("127.0.0.1", 2)
     controller = from_environment.listeners["CONTROLLER"]
     values = {
@@ -148,7 +148,7 @@ def test_brokers_meet_on_the_inter_broker_listener(from_environment: Node, tmp_p
         brokers = {broker.id: broker.port for broker in admin.list_topics(timeout=30).brokers.values()}
         assert brokers[2] == inside
     meta = decode_meta_properties((tmp_path / "data" / "meta.properties").read_bytes())
-    assert meta.cluster_id == CLUSTER_ID  # learnt from the controller
+    assert meta.cluster_id == CLUSTER_ID  # known from the controller
 
 
 def test_a_directory_of_another_cluster_or_node_is_refused(from_file: Node, tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_directory_of_another_cluster_or_node_is_refused(from_file: Node, tmp_
     assert refused("node", taken) == f"log directory {from_file.log.parent}/b is in use by another process"
 
 
-def test_a_new_cluster_begins_with_the_wanted_features(tmp_path: Path) -> None:
+def test_a_new_cluster_has_the_requested_feature_levels(tmp_path: Path) -> None:
     with node(tmp_path, write(tmp_path, combined(tmp_path)), "--release-version", "4.1", env=without_kafka()):
         pass
     bootstrap = milena("log", "dump", str(tmp_path / "data" / "bootstrap.checkpoint")).out
@@ -180,7 +180,9 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("key", "value", "sentence"), WRONG, ids=[key for key, _, _ in WRONG])
-def test_a_wrong_key_names_where_it_stands(tmp_path: Path, key: str, value: str, sentence: str) -> None:
+def test_the_error_of_a_wrong_key_names_its_file_or_variable(
+    tmp_path: Path, key: str, value: str, sentence: str
+) -> None:
     good = combined(tmp_path)
     file = write(tmp_path, good)
     assert refused("node", file, "--override", f"{key}={value}").startswith(f"--override {key}: {sentence}")
@@ -214,11 +216,11 @@ def test_a_wrong_key_names_where_it_stands(tmp_path: Path, key: str, value: str,
     ],
     ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
 )
-def test_what_contradicts_is_one_sentence(tmp_path: Path, changes: dict[str, str], sentence: str) -> None:
+def test_contradictory_settings_are_a_one_line_error(tmp_path: Path, changes: dict[str, str], sentence: str) -> None:
     assert sentence in refused("node", write(tmp_path, combined(tmp_path) | changes), env=without_kafka())
 
 
-def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_a_one_line_error(tmp_path: Path) -> None:
     assert refused("node", str(tmp_path / "no.properties")) == f"{tmp_path}/no.properties: No such file or directory"
     assert refused("node", str(tmp_path)) == f"{tmp_path}: Is a directory"
     (tmp_path / "bad.properties").write_text("a=\\u12\n")

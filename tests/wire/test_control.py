@@ -19,7 +19,7 @@ from tests.wire.raw import connected, is_closed
 
 SAMPLE = re.compile(r'([a-z_]+)(\{[a-z_]+="[^"]*"(?:,[a-z_]+="[^"]*")*\})? (-?\d+(?:\.\d+)?(?:e-?\d+)?|[+-]Inf|NaN)')
 OWN = ("milena_remote_uncompacted_replicas", "milena_build_info", "milena_contained_errors")
-"""What Kafka has no name for."""
+"""Metrics that Kafka does not have."""
 KAFKA = (
     "kafka_cluster_",
     "kafka_controller_",
@@ -38,7 +38,7 @@ def control() -> int:
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory, control: int) -> Iterator[Node]:
-    """A broker and controller whose control port is open, with ten records written and read."""
+    """A combined node with an open control port, after ten records were written and read."""
     folder = tmp_path_factory.mktemp("watched")
     with node(folder, write(folder, combined(folder)), "--control", str(control)) as running:
         milena("topic", "create", "ten", "--partitions", "2", "-b", running.address)
@@ -48,7 +48,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory, control: int) -> Iterator[
 
 
 def get(port: int, page: str, method: str = "GET") -> tuple[int, str, str]:
-    """Status, content type and body."""
+    """Return status, content type and body of a page."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT)
     try:
         connection.request(method, page)
@@ -59,7 +59,7 @@ def get(port: int, page: str, method: str = "GET") -> tuple[int, str, str]:
 
 
 def samples(port: int) -> dict[str, float]:
-    """Every sample of /metrics: name with labels to value."""
+    """Return every sample of /metrics: value by name with labels."""
     found = {}
     for line in get(port, "/metrics")[2].splitlines():
         if not line.startswith("#"):
@@ -69,7 +69,7 @@ def samples(port: int) -> dict[str, float]:
     return found
 
 
-def test_health_is_ready(watched: Node, control: int) -> None:
+def test_the_health_page_of_a_ready_node_returns_200(watched: Node, control: int) -> None:
     status, kind, body = get(control, "/health")
     assert (status, kind) == (200, "application/json")
     assert json.loads(body) == {"ready": True, "node": 1, "roles": ["broker", "controller"]}
@@ -86,7 +86,7 @@ def test_metrics_are_prometheus_text_under_kafkas_names(watched: Node, control: 
         assert name in types or re.sub("_(sum|count)$", "", name) in types
 
 
-def test_metrics_count_what_was_done(watched: Node, control: int) -> None:
+def test_metrics_count_requests_and_records(watched: Node, control: int) -> None:
     found = samples(control)
     assert found['kafka_server_brokertopicmetrics_messagesinpersec_total{topic="ten"}'] == 10
     assert found['kafka_server_brokertopicmetrics_bytesoutpersec_total{topic="ten"}'] > 60
@@ -99,7 +99,7 @@ def test_metrics_count_what_was_done(watched: Node, control: int) -> None:
     assert samples(control)['kafka_server_brokertopicmetrics_messagesinpersec_total{topic="ten"}'] == 11
 
 
-def test_metrics_and_the_log_tell_version_and_form(watched: Node, control: int) -> None:
+def test_metrics_and_the_log_name_version_and_form(watched: Node, control: int) -> None:
     _, version, form = milena("--version").out.split()
     (info,) = [name for name in samples(control) if name.startswith("milena_build_info")]
     assert f'version="{version}"' in info
@@ -128,14 +128,14 @@ def test_a_connection_serves_several_requests(watched: Node, control: int) -> No
 
 
 @pytest.mark.parametrize("data", [b"\x00\x01\x02" * 20 + b"\r\n\r\n", b"G" * 9000], ids=["no HTTP", "too long"])
-def test_what_is_no_request_is_closed(watched: Node, control: int, data: bytes) -> None:
+def test_a_connection_with_bytes_that_are_no_http_request_is_closed(watched: Node, control: int, data: bytes) -> None:
     with connected(f"127.0.0.1:{control}") as plain:
         plain.sendall(data)
         assert is_closed(plain)
     assert get(control, "/health")[0] == 200
 
 
-def test_a_control_port_in_use_is_one_sentence(watched: Node, control: int, tmp_path: Path) -> None:
+def test_a_control_port_in_use_is_a_one_line_error(watched: Node, control: int, tmp_path: Path) -> None:
     said = refused("node", write(tmp_path, combined(tmp_path)), "--control", str(control))
     assert said == f"the control port: cannot listen on 127.0.0.1:{control}: address already in use"
     wrong = refused("node", write(tmp_path, combined(tmp_path)), "--control", "70000", code=2)
@@ -143,7 +143,7 @@ def test_a_control_port_in_use_is_one_sentence(watched: Node, control: int, tmp_
 
 
 def test_a_broker_without_a_controller_is_not_ready_and_says_why(tmp_path: Path) -> None:
-    broker, nobody, control = free("127.0.0.1", 3)
+    broker, absent, control = free("127.0.0.1", 3)
     file = write(
         tmp_path,
         {
@@ -151,7 +151,7 @@ def test_a_broker_without_a_controller_is_not_ready_and_says_why(tmp_path: Path)
             "process.roles": "broker",
             "controller.listener.names": "CONTROLLER",
             "listeners": f"PLAINTEXT://127.0.0.1:{broker}",
-            "controller.quorum.voters": f"1@127.0.0.1:{nobody}",
+            "controller.quorum.voters": f"1@127.0.0.1:{absent}",
             "log.dirs": tmp_path / "data",
         },
     )
@@ -166,9 +166,9 @@ def test_a_broker_without_a_controller_is_not_ready_and_says_why(tmp_path: Path)
         assert (opened["event"], opened["address"]) == ("control page served", f"http://127.0.0.1:{control}")
         status, _, body = get(control, "/health")
         assert (status, json.loads(body)["ready"]) == (503, False)
-        told = json.loads(waiting.stderr.readline())
-        assert (told["level"], told["event"]) == ("warning", "controller not reached")
-        assert told["controller"] == f"127.0.0.1:{nobody}"
+        warning_event = json.loads(waiting.stderr.readline())
+        assert (warning_event["level"], warning_event["event"]) == ("warning", "controller not reached")
+        assert warning_event["controller"] == f"127.0.0.1:{absent}"
     finally:
         waiting.terminate()
         waiting.communicate(timeout=LIMIT)

@@ -1,4 +1,4 @@
-"""The data folders of former releases are opened, read and written on."""
+"""Nodes open the data folders of former releases, serve their records, and append to them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_former_data_folder_is_opened(name: str, tmp_path: Path, milena_start:
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_every_file_of_it_can_be_dumped(name: str) -> None:
+def test_every_file_of_a_former_data_folder_can_be_dumped(name: str) -> None:
     files = [str(path) for path in (FIXTURES / name).glob("*/data/*-*/*") if path.is_file()]
     assert len(files) > 10
     done = subprocess.run([*MILENA, "log", "dump", *files], capture_output=True, text=True, timeout=60, check=False)

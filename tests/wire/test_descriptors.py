@@ -1,4 +1,4 @@
-"""A node whose clients take all the descriptors that connections may have: it goes on serving those that are there."""
+"""A node whose clients use all file descriptors for connections: it continues to serve the open connections."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def logs_of(plain: socket.socket) -> Any:
 
 @contextmanager
 def crowd(address: str, count: int) -> Iterator[None]:
-    """So many connections, whether they are accepted or not."""
+    """Open so many connections, whether the node accepts them or not."""
     host, _, port = address.rpartition(":")
     with contextlib.ExitStack() as stack:
         for _ in range(count):
@@ -89,7 +89,7 @@ def test_compressed_batches_are_checked_without_a_free_descriptor(tmp_path: Path
 
 
 def produced(plain: socket.socket, codec: Codec) -> int:
-    """The error code."""
+    """Produce; return the error code."""
     records = memoryview(build_batch([Record(0, 0, None, b"text " * 50)], codec=codec, base_timestamp=1_000))
     body = encode_produce_request(9, ProduceRequest(None, 1, 1000, [("many", None, [(0, records)])]))
     frame = request_header(ApiKey.PRODUCE, 9, 7, "test") + body

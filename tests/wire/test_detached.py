@@ -1,4 +1,4 @@
-"""`milena up --detach`, and `milena down`, `status` and `logs` of a cluster that nobody watches."""
+"""`milena up --detach`, and `milena down`, `status` and `logs` of a cluster in the background."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Detached(NamedTuple):
 
 @pytest.fixture(scope="module")
 def detached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Detached]:
-    """Two brokers. No test stops them."""
+    """A detached cluster of two brokers, which no test stops."""
     directory = tmp_path_factory.mktemp("detached")
     where = ("--dir", str(directory))
     said = milena("up", "--detach", "--brokers", "2", "--port", "0", *where)
@@ -41,11 +41,11 @@ def detached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Detached]:
     milena("down", *where)
 
 
-def test_it_returns_when_the_cluster_is_ready(detached: Detached) -> None:
+def test_up_detach_returns_when_the_cluster_is_ready(detached: Detached) -> None:
     assert all(map(answers, detached.bootstrap.split(",")))
 
 
-def test_its_supervisor_is_nobodys_child_and_has_no_terminal(detached: Detached) -> None:
+def test_the_supervisor_is_a_daemon_without_a_terminal(detached: Detached) -> None:
     (entry, *_) = json.loads((detached.directory / "nodes.json").read_text())
     supervisor = parent_of(entry["pid"])
     assert os.getsid(supervisor) == supervisor != os.getsid(0)
@@ -86,7 +86,7 @@ def test_logs_are_followed(detached: Detached) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as follower:
         assert follower.stdout is not None
         try:
-            assert follower.stdout.readline().startswith(b"{")  # the last line so far
+            assert follower.stdout.readline().startswith(b"{")  # the last line at this time
             with (detached.directory / "logs" / "broker-1.log").open("a") as log:
                 log.write('{"event": "written by the test"}\n')
             assert b"written by the test" in follower.stdout.readline()
@@ -94,13 +94,13 @@ def test_logs_are_followed(detached: Detached) -> None:
             os.killpg(follower.pid, signal.SIGTERM)
 
 
-def test_a_log_that_there_is_not_is_one_sentence(detached: Detached) -> None:
+def test_a_log_that_does_not_exist_is_a_one_line_error(detached: Detached) -> None:
     said = refused("logs", "broker-7", *detached.where)
     assert said == f"{detached.directory}/logs has no log of a node broker-7"
     assert refused("logs", "--lines", "few", *detached.where, code=2) == "--lines few: not a whole number"
 
 
-def test_a_follower_ends_with_its_reader(detached: Detached) -> None:
+def test_logs_follow_ends_when_the_reader_closes_the_pipe(detached: Detached) -> None:
     command = [*MILENA, "logs", "broker-1", "-f", "--lines", "0", *detached.where]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as follower:
         assert follower.stdout is not None
@@ -109,12 +109,12 @@ def test_a_follower_ends_with_its_reader(detached: Detached) -> None:
 
 
 @pytest.mark.parametrize("command", ["down", "status", "logs"])
-def test_a_directory_without_a_cluster_is_one_sentence(tmp_path: Path, command: str) -> None:
+def test_a_directory_without_a_cluster_is_a_one_line_error(tmp_path: Path, command: str) -> None:
     said = refused(command, "--dir", str(tmp_path))
     assert said == f"{tmp_path} holds no cluster (--dir names another directory)"
 
 
-def test_what_keeps_it_from_starting_is_told_at_once(tmp_path: Path) -> None:
+def test_up_detach_reports_at_once_why_the_cluster_cannot_start(tmp_path: Path) -> None:
     port = free("127.0.0.1", 1)[0]
     options = ("--dir", str(tmp_path), "--brokers", "1", "--port", str(port))
     with socket.create_server(("127.0.0.1", port)):
@@ -123,7 +123,7 @@ def test_what_keeps_it_from_starting_is_told_at_once(tmp_path: Path) -> None:
     assert "unknown configuration key 'num.partitons'" in said
 
 
-def test_metrics_of_each_node_and_what_is_remembered(tmp_path: Path) -> None:
+def test_each_node_has_metrics_and_their_ports_are_remembered(tmp_path: Path) -> None:
     where, up = ("--dir", str(tmp_path)), ("up", "--detach", "--dir", str(tmp_path))
     taken = free("127.0.0.1", 1)[0]
     with socket.create_server(("127.0.0.1", taken)):
@@ -150,19 +150,19 @@ def test_metrics_of_each_node_and_what_is_remembered(tmp_path: Path) -> None:
         milena("down", *where)
 
 
-def test_a_cluster_of_another_user_is_one_sentence() -> None:
-    """It can be looked at, but neither started nor stopped."""
+def test_changing_the_cluster_of_another_user_is_a_one_line_error() -> None:
+    """Another user can see the cluster's status, but can neither start nor stop it."""
     if os.geteuid() != 0 or not shutil.which("setpriv"):
         pytest.skip("needs root and setpriv to be somebody else")
-    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *MILENA]
-    if subprocess.run([*nobody, "--version"], capture_output=True, check=False).returncode != 0:
+    other_user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *MILENA]
+    if subprocess.run([*other_user, "--version"], capture_output=True, check=False).returncode != 0:
         pytest.skip("others may not read this checkout")
-    with tempfile.TemporaryDirectory() as directory:  # pytest's own is for us alone
+    with tempfile.TemporaryDirectory() as directory:  # other users cannot read pytest's directory
         os.chmod(directory, 0o755)
         where = ("--dir", directory)
 
         def said(*words: str) -> tuple[int, str, str]:
-            done = subprocess.run([*nobody, *words, *where], capture_output=True, text=True, check=False)
+            done = subprocess.run([*other_user, *words, *where], capture_output=True, text=True, check=False)
             return done.returncode, done.stdout, done.stderr
 
         milena("up", "--detach", "--brokers", "1", "--port", "0", *where)
@@ -178,7 +178,7 @@ def test_a_cluster_of_another_user_is_one_sentence() -> None:
             milena("down", *where)
 
 
-def test_down_ends_every_process_and_status_says_so(tmp_path: Path) -> None:
+def test_down_ends_every_process_and_status_shows_that(tmp_path: Path) -> None:
     where = ("--dir", str(tmp_path))
     milena("up", "--detach", "--brokers", "1", "--port", "0", *where)
     nodes = json.loads((tmp_path / "nodes.json").read_text())

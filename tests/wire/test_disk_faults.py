@@ -1,4 +1,4 @@
-"""Real files that cannot be written, or that a crash left torn, under a real process."""
+"""A real process whose files cannot be written, or were torn by a crash."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ pytestmark = pytest.mark.slow
 RECORDS = 50
 SEGMENT_BYTES = 3000
 TOO_LONG = 100_000
-"""Bytes of a file in the test of a limit."""
+"""Largest size of a file, in bytes, in the test of a file size limit."""
 
 
 @pytest.fixture
 def properties(tmp_path: Path) -> str:
-    """A combined node with two log directories and the metadata in a third."""
+    """Configuration of a combined node with two log directories, and the metadata log in a third."""
     changes = {"replica_high_watermark_checkpoint_interval_ms": 200, "metadata_log_dir": tmp_path / "metadata"}
     return write_properties(
         tmp_path, combined(tmp_path, **changes) | {"log.dirs": f"{tmp_path}/data-1,{tmp_path}/data-2"}
@@ -53,7 +53,7 @@ def folder_of(tmp_path: Path, partition: int) -> Path:
 
 
 async def produce_until_refused(client: Cluster, value: bytes) -> tuple[int, ErrorCode]:
-    """Records of ``t-0``, one batch each: how many were acknowledged, and why the next was not."""
+    """Write records to ``t-0``, one batch each, until one fails. Return how many were acknowledged, and the error."""
     channel, _, _ = await client.leader("t", 0)
     for number in range(10_000):
         data = build_batch([Record(0, 0, None, b"%d" % number + value)], base_timestamp=client.runtime.clock.time_ms())
@@ -64,7 +64,7 @@ async def produce_until_refused(client: Cluster, value: bytes) -> tuple[int, Err
 
 
 async def check_that_only_the_first_is_offline(client: Cluster, tmp_path: Path) -> None:
-    """The directory of ``t-0`` is offline; ``t-1`` serves; clients hear both."""
+    """Assert that the directory of ``t-0`` is offline, that ``t-1`` is served, and that clients see both."""
     leaders, attempt = {0: 1}, 0
     while leaders[0] != -1:
         await client.pause(attempt)
@@ -81,8 +81,8 @@ async def check_that_only_the_first_is_offline(client: Cluster, tmp_path: Path) 
     assert await values(client, RECORDS, partition=1) == list(range(RECORDS))
 
 
-async def test_a_file_that_may_grow_no_more(tmp_path: Path, properties: str) -> None:
-    """The kernel takes a part of the last append, then EFBIG."""
+async def test_a_directory_fails_when_a_log_file_reaches_the_size_limit(tmp_path: Path, properties: str) -> None:
+    """The kernel writes a part of the last append and then returns EFBIG."""
     with node(tmp_path, properties) as running:
         async with client_of(running) as client:
             await create(client, partitions=2)
@@ -98,8 +98,8 @@ async def test_a_file_that_may_grow_no_more(tmp_path: Path, properties: str) -> 
             assert (await send_batch(channel, again)).base_offset == count
 
 
-async def test_a_full_disk_at_the_begin_of_a_segment(tmp_path: Path, properties: str) -> None:
-    """The second segment lies on /dev/full."""
+async def test_a_directory_fails_when_the_disk_is_full_at_a_new_segment(tmp_path: Path, properties: str) -> None:
+    """The second segment is a link to /dev/full."""
     with node(tmp_path, properties) as running:
         async with client_of(running) as client:
             await create(client, partitions=2, configs={"internal.segment.bytes": str(SEGMENT_BYTES)})
@@ -112,7 +112,7 @@ async def test_a_full_disk_at_the_begin_of_a_segment(tmp_path: Path, properties:
     assert "No space left on device" in running.log.read_text()
 
 
-async def test_a_full_disk_under_a_checkpoint(tmp_path: Path, properties: str) -> None:
+async def test_a_directory_fails_when_the_disk_is_full_at_a_checkpoint(tmp_path: Path, properties: str) -> None:
     with node(tmp_path, properties) as running:
         async with client_of(running) as client:
             await create(client, partitions=2)
@@ -136,7 +136,7 @@ def garbage(file: Path) -> None:
 
 
 @pytest.mark.parametrize(("damage", "lost"), [(torn, 1), (zeros, 0), (garbage, 0)])
-async def test_a_torn_end_is_cut_and_told(
+async def test_a_torn_log_end_is_truncated_and_logged(
     tmp_path: Path, properties: str, damage: Callable[[Path], None], lost: int
 ) -> None:
     with node(tmp_path, properties, code=-signal.SIGKILL) as running:

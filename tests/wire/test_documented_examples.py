@@ -1,4 +1,4 @@
-"""The examples of docs/testing.md, as they stand there: pytest, unittest, the lab, and the shell."""
+"""The unchanged examples of docs/testing.md: pytest, unittest, the lab, and the shell."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.wire.command import without_kafka
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = re.compile(r"^```(?:python|sh)\n# (\S+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-"""A block whose first line names its file."""
+"""A code block whose first line names its file."""
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -1,4 +1,4 @@
-"""Real processes: leaders are killed under acks=all load; the followers have everything, byte for byte."""
+"""Leaders on real processes are killed under acks=all load; the followers' logs equal theirs byte for byte."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ pytestmark = [pytest.mark.kill, pytest.mark.timeout(180)]
 KILLS = 3
 
 
-def test_three_killed_leaders_lose_nothing_and_come_back(milena_start: Callable[..., LocalCluster], topic: str) -> None:
+def test_three_killed_leaders_lose_no_records_and_return_to_the_isr(
+    milena_start: Callable[..., LocalCluster], topic: str
+) -> None:
     cluster = milena_start(brokers=3, overrides=REPLICATED)
     create_topic(cluster.bootstrap, topic, partitions=PARTITIONS)
     places = Places(cluster.bootstrap, topic)

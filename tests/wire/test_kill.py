@@ -1,4 +1,4 @@
-"""Any broker of three is killed with -9 while a client writes or reads: nothing acknowledged is missing or twice."""
+"""One of three brokers is killed with -9 while a client writes or reads: each acknowledged one is there once."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ pytestmark = [
 
 ROLES = ("leader", "follower")
 KILLS = [*zip(CODECS, itertools.cycle(ROLES)), (CODECS[0], ROLES[1])]
-"""What the batches are packed with, and what the killed broker is to all partitions."""
+"""The codec of the batches, and the role of the killed broker in all partitions."""
 EVERYDAY = 2
-"""How many of KILLS each client has in `make test`: a leader and a follower. With kcat the clients have all codecs."""
+"""How many of KILLS each client runs in `make test`: a leader and a follower. The four clients cover all codecs."""
 CASES = [
     pytest.param(
         client, *kill, id="-".join((client.name, *kill)), marks=() if 0 <= at - n < EVERYDAY else pytest.mark.slow
@@ -37,7 +37,7 @@ CASES = [
 
 @pytest.fixture(autouse=True)
 def _its_own_sockets(request: pytest.FixtureRequest) -> None:
-    """aiokafka may leave the socket to a broker that was killed to the garbage collector; no other client may."""
+    """Let aiokafka leave the socket of a killed broker to the garbage collector; no other client may do so."""
     if "aiokafka" in request.node.name:
         ignored = "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"
         request.node.add_marker(pytest.mark.filterwarnings(ignored))
@@ -51,7 +51,7 @@ def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def own(lasting: LocalCluster) -> Iterator[LocalCluster]:
-    """Three brokers that may be killed; those that are down are brought back after each test."""
+    """Three brokers that a test may kill. Those that are down are restarted after each test."""
     yield lasting
     for node in lasting.brokers:
         if node.pid is None:
@@ -59,7 +59,7 @@ def own(lasting: LocalCluster) -> Iterator[LocalCluster]:
 
 
 def kill_and_bring_back(cluster: LocalCluster, broker: int, topic: str) -> None:
-    """Until the others have gone on without it, and until it is in sync again."""
+    """Kill a broker; restart it when it has left the ISR; return when it is in the ISR again."""
     places = Places(cluster.bootstrap, topic)
     cluster.kill(broker)
     wait_until(lambda: places.none_has(broker), f"{topic} to be without broker {broker}")
@@ -98,7 +98,7 @@ def test_a_group_survives_kill_9_of_its_coordinator(own: LocalCluster, client: W
 
     found = client.consume(own.bootstrap, topic, most, group=topic, halfway=kill_coordinator)
     assert killed
-    # Its successor knows what was committed before, with it, and to it.
+    # The new coordinator has the offsets that were committed before, during and after the kill.
     found += client.consume(own.bootstrap, topic, RECORDS - most, group=topic)
     assert sorted(record for _, _, record in found) == sorted(numbered(RECORDS))
 
@@ -108,7 +108,7 @@ def numbered(count: int) -> list[Record]:
 
 
 def in_order(found: list[tuple[int, int, Record]]) -> bool:
-    """Whether each partition holds its records in the order in which they were sent, without gaps."""
+    """Whether each partition has its records in the order in which they were sent, without gaps."""
     for wanted in {partition for partition, _, _ in found}:
         places = sorted((offset, value) for partition, offset, (_, value) in found if partition == wanted)
         if [offset for offset, _ in places] != list(range(len(places))):

@@ -1,4 +1,4 @@
-"""`milena up --lab`: real processes steered over their sockets."""
+"""`milena up --lab`: tests control real processes through the nodes' sockets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.wire.waiting import wait_until
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """Three brokers. Each test leaves them whole."""
+    """Three brokers. Each test leaves all of them running and in sync."""
     with LocalCluster.start(tmp_path_factory.mktemp("lab"), brokers=3, overrides=SESSION, lab=True) as running:
         yield running
 
@@ -35,7 +35,7 @@ def fenced(lab: LocalCluster) -> list[int]:
     return [int(number) for number, broker in brokers.items() if broker["fenced"]]
 
 
-def test_a_held_produce_waits_for_its_release(lab: LocalCluster, topic: str) -> None:
+def test_a_held_produce_request_waits_for_its_release(lab: LocalCluster, topic: str) -> None:
     create_topic(lab.bootstrap, topic, partitions=1, replicas=3)
     leader = lab.lab_commands(leader_of(lab, topic))
     rule = leader.call("hold", api="PRODUCE", topic=topic)["rule"]
@@ -49,7 +49,7 @@ def test_a_held_produce_waits_for_its_release(lab: LocalCluster, topic: str) -> 
     assert log_of(lab, leader_of(lab, topic), topic) == ["late"]
 
 
-def test_a_consumer_goes_on_with_the_partitions_that_no_rule_refuses(lab: LocalCluster, topic: str) -> None:
+def test_a_consumer_continues_with_the_partitions_that_no_rule_refuses(lab: LocalCluster, topic: str) -> None:
     create_topic(lab.bootstrap, topic, partitions=4, replicas=1)
     producer = Producer({"bootstrap.servers": lab.bootstrap})
     for partition in range(4):
@@ -93,9 +93,7 @@ def test_a_broker_that_is_cut_off_from_the_controller_is_fenced_until_it_is_heal
     wait_until(lambda: fenced(lab) == [], "broker 2 to come back")
 
 
-def test_a_loss_of_power_takes_what_was_not_synced_and_the_replicas_bring_it_back(
-    lab: LocalCluster, topic: str
-) -> None:
+def test_records_lost_in_a_power_loss_are_copied_from_the_other_replicas(lab: LocalCluster, topic: str) -> None:
     create_topic(lab.bootstrap, topic, partitions=1, replicas=3)
     for number in range(5):
         write(lab, topic, str(number))
@@ -110,7 +108,7 @@ def test_a_loss_of_power_takes_what_was_not_synced_and_the_replicas_bring_it_bac
     wait_until(lambda: log_of(lab, follower, topic) == list("01234"), "the follower to have all again")
 
 
-def test_kill_9_takes_nothing_from_the_page_cache(lab: LocalCluster, topic: str) -> None:
+def test_kill_9_loses_nothing_from_the_page_cache(lab: LocalCluster, topic: str) -> None:
     create_topic(lab.bootstrap, topic, partitions=1, replicas=3)
     write(lab, topic, "x")
     leader = leader_of(lab, topic)
@@ -127,7 +125,7 @@ def test_a_node_that_has_stopped_starts_again_at_once(lab: LocalCluster) -> None
         lab.start_node(2)
 
 
-def test_a_paused_broker_is_fenced_and_a_wiped_one_copies_all(lab: LocalCluster, topic: str) -> None:
+def test_a_paused_broker_is_fenced_and_a_wiped_broker_copies_all_records(lab: LocalCluster, topic: str) -> None:
     create_topic(lab.bootstrap, topic, partitions=1, replicas=3)
     write(lab, topic, "x")
     lab.pause(3)
@@ -142,7 +140,7 @@ def test_a_paused_broker_is_fenced_and_a_wiped_one_copies_all(lab: LocalCluster,
     wait_until(lambda: log_of(lab, 3, topic) == ["x"], "broker 3 to have all")
 
 
-def test_nodes_are_steered_from_the_shell(lab: LocalCluster) -> None:
+def test_nodes_are_controlled_from_the_shell(lab: LocalCluster) -> None:
     at = ("--dir", lab.directory)
     said = json.loads(milena("lab", "broker-2", "drop", "api=FETCH", "peer=nobody", "count=1", *at).out)
     assert json.loads(milena("lab", "2", "release", f"rule={said['rule']}", *at).out) == {"hits": 0, "released": 0}
@@ -165,7 +163,7 @@ def test_nodes_are_steered_from_the_shell(lab: LocalCluster) -> None:
     assert refused("lab", "2", "hold", "PRODUCE", *at, code=2) == "PRODUCE: write it as argument=value, as in peer=1"
 
 
-def test_without_lab_processes_can_be_steered_and_nodes_cannot(milena_start: Callable[..., LocalCluster]) -> None:
+def test_without_lab_processes_can_be_controlled_but_nodes_cannot(milena_start: Callable[..., LocalCluster]) -> None:
     cluster = milena_start()
     with pytest.raises(UserError, match="it is down, or was started without --lab"):
         cluster.lab_commands(1).call("rules")
@@ -182,26 +180,26 @@ def test_without_lab_processes_can_be_steered_and_nodes_cannot(milena_start: Cal
 
 
 def test_the_command_knows_every_command_of_the_nodes(lab: LocalCluster) -> None:
-    told = {
+    help_texts = {
         command: said
         for node in (1, lab.controller.id)
         for command, said in lab.lab_commands(node).call("help").items()
     }
-    assert set(told) == {*OF_NODES, "power_off"}
-    assert not [said for said in told.values() if "``" in said or not said]
+    assert set(help_texts) == {*OF_NODES, "power_off"}
+    assert not [said for said in help_texts.values() if "``" in said or not said]
 
 
-def test_a_node_that_is_about_to_end_can_be_started(milena_start: Callable[..., LocalCluster]) -> None:
+def test_a_node_that_is_shutting_down_can_be_started(milena_start: Callable[..., LocalCluster]) -> None:
     cluster = milena_start()
     pid = cluster.nodes[1].pid
     assert pid is not None
     folder = ClusterDir(cluster.directory)
-    nodes_file.mark_down(folder.nodes, 1, pid)  # a node says so before its process has ended
+    nodes_file.mark_down(folder.nodes, 1, pid)  # a node announces its end before its process has ended
     channel.notify_supervisor(folder, 1, channel.START)
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: cluster.nodes[1].pid not in (None, pid), "the node to be started")
 
 
 def _size(path: str) -> int:
-    """Bytes; 0 where there is no file: its entry may be lost too."""
+    """Return the size in bytes; 0 if there is no file, because the power loss may remove the directory entry too."""
     return os.path.getsize(path) if os.path.exists(path) else 0

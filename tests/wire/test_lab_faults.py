@@ -1,4 +1,4 @@
-"""Disks, clocks and tiers of a lab's nodes in trouble, as their commands cause it."""
+"""Faults of disks, clocks and tiers that commands cause at the nodes of a lab."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOUR = 3_600_000
 
 @pytest.fixture(scope="module", params=["folder", pytest.param("file", marks=pytest.mark.slow)])
 def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """Two brokers, whose tier is a folder, or the same by way of fsspec."""
+    """Two brokers with a tier in a folder, accessed directly or through fsspec."""
     folder = tmp_path_factory.mktemp("faults")
     intervals = {key: value for key, value in settings(folder).items() if "interval" in key or "rlmm" in key}
     tier = str(folder / "tier") if request.param == "folder" else f"file://{folder}/tier"
@@ -37,13 +37,11 @@ def directory(lab: LocalCluster, node: int) -> str:
     return lab.nodes[node].log_dirs[0]
 
 
-def test_a_broker_whose_disk_is_full_gives_its_partitions_away_until_it_is_started_again(
-    lab: LocalCluster, topic: str
-) -> None:
+def test_a_broker_with_a_full_disk_loses_its_partitions_until_it_is_restarted(lab: LocalCluster, topic: str) -> None:
     place_topic(lab.bootstrap, topic, [[1, 2]])
     write(lab, topic, "before")
     assert lab.lab_commands(1).call("fill_disk") == {"full": directory(lab, 1)}
-    assert log_of(lab, 1, topic) == ["before"]  # it can be read
+    assert log_of(lab, 1, topic) == ["before"]  # the log can still be read
     write(lab, topic, "while it is full")
     wait_until(lambda: lab.nodes[1].pid is None, "the broker without a directory to end")
     assert "No space left on device" in lab.log(1)
@@ -71,7 +69,7 @@ def timestamps(lab: LocalCluster, topic: str) -> list[int]:
     return found
 
 
-def test_a_clock_jumps_ahead_and_back_and_is_right_again(lab: LocalCluster, topic: str) -> None:
+def test_a_clock_jumps_forward_and_back_and_is_corrected(lab: LocalCluster, topic: str) -> None:
     place_topic(lab.bootstrap, topic, [[2]], {"message.timestamp.type": "LogAppendTime"})
     began = time.time_ns() // 1_000_000
     for ms in (10 * HOUR, -10 * HOUR, 0):
@@ -83,12 +81,12 @@ def test_a_clock_jumps_ahead_and_back_and_is_right_again(lab: LocalCluster, topi
 
 
 def segments(lab: LocalCluster, topic: str) -> dict[int, str]:
-    """State of each segment, by start offset, as broker 1 knows it."""
-    told = lab.lab_commands(1).call("remote_segments", topic=topic, partition=0)
-    return {one["start_offset"]: one["state"] for one in told}
+    """Return the state of each remote segment by start offset, as broker 1 knows it."""
+    answer = lab.lab_commands(1).call("remote_segments", topic=topic, partition=0)
+    return {one["start_offset"]: one["state"] for one in answer}
 
 
-def test_a_tier_is_away_and_then_loses_segments(lab: LocalCluster, topic: str) -> None:
+def test_a_tier_is_unavailable_and_then_loses_segments(lab: LocalCluster, topic: str) -> None:
     place_topic(lab.bootstrap, topic, [[1]], TIERED | {"local.retention.bytes": "-2"})
     first = lab.lab_commands(1)
     write(lab, topic, "kept")
@@ -117,7 +115,7 @@ def test_a_tier_is_away_and_then_loses_segments(lab: LocalCluster, topic: str) -
     first.call("break_tier")
 
 
-def test_what_is_asked_of_disks_clocks_and_tiers_is_checked(lab: LocalCluster) -> None:
+def test_arguments_of_disk_clock_and_tier_faults_are_validated(lab: LocalCluster) -> None:
     at, path = ("--dir", lab.directory), f"path={directory(lab, 1)}"
     for command in ("fill_disk", "slow_disk"):
         elsewhere = ["path=/elsewhere", *(["ms=1"] if command == "slow_disk" else [])]

@@ -1,4 +1,4 @@
-"""Real processes: clients soon have another leader where one is killed or stopped in order, and it is soon back."""
+"""Clients of real processes soon have a new leader after one is killed or shut down, and it soon returns to the ISR."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.wire.admin import create_topic
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(120)]
 
 SESSION = {"broker.session.timeout.ms": "90000"}
-"""Nobody here waits so long: what waits for a session to end fails, however slow the machine is."""
+"""Longer than the time limits here: a test that waits for the end of a session fails, however slow the machine is."""
 
 
 class Writer:
-    """acks=all, one record after the other."""
+    """A producer with acks=all that sends one record after the other."""
 
     def __init__(self, bootstrap: str) -> None:
         settings = {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0, "message.timeout.ms": 60_000}
@@ -59,7 +59,7 @@ def writing(bootstrap: str) -> Iterator[Writer]:
 
 
 def leader_and_isr(admin: AdminClient) -> tuple[int, int]:
-    """The leader of ``t`` and the size of its ISR."""
+    """Return the leader of ``t`` and the size of its ISR."""
     partition = admin.list_topics("t", timeout=10).topics["t"].partitions[0]
     return partition.leader, len(partition.isrs)
 
@@ -71,7 +71,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
         time.sleep(0.05)
 
 
-def test_a_killed_leader_is_not_missed_until_its_session_ends(milena_start: Callable[..., LocalCluster]) -> None:
+def test_a_killed_leader_is_replaced_before_its_session_ends(milena_start: Callable[..., LocalCluster]) -> None:
     cluster = milena_start(brokers=3, overrides=SESSION)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     create_topic(cluster.bootstrap, "t", replicas=3, config={"min.insync.replicas": "2"})
@@ -84,10 +84,12 @@ def test_a_killed_leader_is_not_missed_until_its_session_ends(milena_start: Call
             written = writer.count
             wait_for(lambda enough=written + 100: writer.count > enough)  # type: ignore[misc]
             cluster.restart(leader)
-            wait_for(lambda: leader_and_isr(admin)[1] == 3)  # nor for the session of its former self
+            wait_for(lambda: leader_and_isr(admin)[1] == 3)  # without waiting for its previous session to end
 
 
-def test_a_leader_that_stops_in_order_hands_over_at_once(milena_start: Callable[..., LocalCluster]) -> None:
+def test_a_controlled_shutdown_of_a_leader_elects_a_new_leader_at_once(
+    milena_start: Callable[..., LocalCluster],
+) -> None:
     cluster = milena_start(brokers=3, overrides=SESSION)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     create_topic(cluster.bootstrap, "t", replicas=3, config={"min.insync.replicas": "2"})

@@ -1,4 +1,4 @@
-"""A node of a lab without a `milena up`, as in a container: steered by way of MILENA_LAB."""
+"""A lab node without `milena up`, as in a container: it is controlled through the folder in MILENA_LAB."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.wire.command import milena, node, refused, without_kafka
 from tests.wire.properties import combined, variables, write
 
 
-def test_a_node_alone_is_steered_by_name_or_id(tmp_path: Path) -> None:
+def test_a_single_node_is_controlled_by_name_or_id(tmp_path: Path) -> None:
     lab = str(tmp_path / "lab")
     env = without_kafka() | {"MILENA_LAB": lab}
     with node(tmp_path, write(tmp_path, combined(tmp_path)), "--lab", lab, code=POWER_OFF_EXIT) as running:
@@ -37,6 +37,6 @@ def test_the_folder_of_a_lab_is_absolute_and_beside_the_log_directories(tmp_path
     assert said.endswith(f"is on another file system than the log directory {tmp_path}/data")
 
 
-def test_a_container_opens_a_lab_where_a_variable_says_so(tmp_path: Path) -> None:
+def test_a_container_reads_the_lab_folder_from_a_variable(tmp_path: Path) -> None:
     env = without_kafka() | variables(combined(tmp_path)) | {"MILENA_LAB": "true", "MILENA_METRICS_PORT": "0"}
     assert refused("container", env=env) == "--lab true: not an absolute path of a folder"

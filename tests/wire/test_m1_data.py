@@ -1,4 +1,4 @@
-"""The data folder of M1 under real processes on this machine's files."""
+"""The data folder of M1, opened by real processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.wire.properties import write
 
 @contextlib.asynccontextmanager
 async def opened(folder: Path) -> AsyncIterator[Cluster]:
-    """A client of the controller and the broker of an unpacked folder, which end in order."""
+    """A client of the controller and the broker of an unpacked folder. Both shut down cleanly at the end."""
     address = f"127.0.0.1:{free('127.0.0.1', 1)[0]}"
     quorum = {"controller.listener.names": "CONTROLLER", "controller.quorum.voters": f"1000@{address}"}
     controller = quorum | {
@@ -41,7 +41,7 @@ async def opened(folder: Path) -> AsyncIterator[Cluster]:
         client.close()
 
 
-async def test_everything_is_there_and_stays(tmp_path: Path) -> None:
+async def test_all_data_of_m1_is_readable_and_remains_after_a_restart(tmp_path: Path) -> None:
     unpack(tmp_path)
     before = manifest()["inventory"]
     async with opened(tmp_path) as client:

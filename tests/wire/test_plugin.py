@@ -1,6 +1,6 @@
-"""The pytest plugin in a project of somebody else, whose modules have the names of Milena's packages.
+"""The pytest plugin in another project, whose modules have the names of Milena's packages.
 
-tests/wire/test_wheel.py has the same from the wheel, in an environment of its own.
+tests/wire/test_wheel.py tests the same with the installed wheel, in a separate environment.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def note(cluster):
 
 
 def run_project(folder: Path, tests: str, *, settings: str = "") -> tuple[int, str]:
-    """Run pytest there in a process of its own: exit code and output."""
+    """Run pytest in the project, in a separate process; return exit code and output."""
     for name, text in {**FOREIGN, "test_it.py": tests, "pytest.ini": f"[pytest]\n{settings}\n"}.items():
         (folder / name).write_text(text)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider"]
@@ -38,12 +38,12 @@ def run_project(folder: Path, tests: str, *, settings: str = "") -> tuple[int, s
 
 
 def noted(folder: Path) -> list[int]:
-    """The processes that the tests have noted."""
+    """Return the process ids that the project's tests have written to a file."""
     return [int(pid) for pid in re.findall(r"\d+", (folder / "pids").read_text())]
 
 
 @pytest.mark.timeout(240)
-def test_a_project_has_clusters_and_they_are_gone_at_the_end(tmp_path: Path) -> None:
+def test_clusters_of_a_project_have_ended_after_its_tests(tmp_path: Path) -> None:
     tests = """
 from confluent_kafka import Consumer, Producer
 import runtime, storage
@@ -82,7 +82,7 @@ def test_a_cluster_of_its_own_that_suffers(milena_start):
     assert not any(map(runs, noted(tmp_path)))
 
 
-def test_clusters_of_failed_tests_are_gone_too(tmp_path: Path) -> None:
+def test_clusters_of_failed_tests_have_ended_too(tmp_path: Path) -> None:
     tests = """
 from noting import note
 
@@ -96,7 +96,7 @@ def test_that_fails(milena_start):
     assert not any(map(runs, noted(tmp_path)))
 
 
-def test_what_is_wrong_is_told(tmp_path: Path) -> None:
+def test_wrong_use_of_the_plugin_is_reported(tmp_path: Path) -> None:
     tests = """
 def test_brokers(milena_cluster):
     pass

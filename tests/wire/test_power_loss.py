@@ -1,4 +1,4 @@
-"""`power_off` for one, two and all brokers: what was synced, and what is in the tier, is there when they are back."""
+"""`power_off` of one, two and all brokers: synced records and records in the tier survive it."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ TIERED = {
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """Three brokers. Each test leaves them whole."""
+    """Three brokers. Each test leaves all of them running and in sync."""
     with LocalCluster.start(tmp_path_factory.mktemp("lab"), brokers=3, overrides=OVERRIDES, lab=True) as running:
         yield running
 
 
 def write(lab: LocalCluster, topic: str, first: int) -> None:
-    """Records of 1,000 bytes, each acknowledged by all in-sync replicas before the next one is sent."""
+    """Write records of 1,000 bytes with acks=all, each after the acknowledgement of the previous one."""
     failures: list[object] = []
     producer = Producer({"bootstrap.servers": lab.bootstrap, "enable.idempotence": True, "linger.ms": 0})
     for number in range(first, first + RECORDS):
@@ -50,20 +50,20 @@ def write(lab: LocalCluster, topic: str, first: int) -> None:
 
 
 def numbers(lab: LocalCluster, topic: str) -> list[int]:
-    """The records from the log's start on, which is 0."""
+    """Read all records; the log start offset must be 0."""
     (log,) = final_logs(lab.bootstrap, topic, 1)
     assert log.start == 0
     return [int(value) for _, value, _ in log.records]
 
 
 def first_local(lab: LocalCluster, broker: int, topic: str) -> int:
-    """Base offset of the oldest segment that is on a broker's disk."""
+    """Return the base offset of the oldest segment on a broker's disk."""
     (data,) = lab.nodes[broker].log_dirs
     return min((int(path.stem) for path in Path(data, f"{topic}-0").glob("*.log")), default=0)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_what_was_synced_and_what_is_in_the_tier_stays(lab: LocalCluster, topic: str, count: int) -> None:
+def test_synced_records_and_records_in_the_tier_survive_a_power_loss(lab: LocalCluster, topic: str, count: int) -> None:
     tiered = f"{topic}-tiered"
     create_topic(lab.bootstrap, topic, partitions=1, replicas=3, config=SYNCED)
     create_topic(lab.bootstrap, tiered, partitions=1, replicas=3, config=TIERED)

@@ -1,4 +1,4 @@
-"""The metadata of remote segments over TCP, in a topic on real brokers of which one is killed."""
+"""The topic with remote log segment metadata, on real brokers of which one is killed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PARTITIONS = [TopicIdPartition(UUID(int=77), "t", number) for number in range(4)
 
 @asynccontextmanager
 async def manager(cluster: LocalCluster, folder: Path) -> AsyncIterator[TopicMetadataManager]:
-    """One that is ready for all partitions, and keeps its snapshots in ``folder``."""
+    """A metadata manager that is ready for all partitions, and stores its snapshots in ``folder``."""
     addresses = [(host, int(port)) for host, _, port in (one.rpartition(":") for one in cluster.bootstrap.split(","))]
 
     def place(partition: TopicIdPartition) -> str:
@@ -58,7 +58,7 @@ def known(of: RemoteLogMetadataManager) -> list[tuple[int, str]]:
 
 
 @pytest.mark.timeout(60)
-def test_what_was_published_outlives_a_killed_broker_and_is_read_from_snapshots_and_from_the_topic_alike(
+def test_published_metadata_survive_a_killed_broker_and_are_equal_in_snapshots_and_topic(
     tmp_path: Path,
 ) -> None:
     async def scenario(cluster: LocalCluster) -> None:

@@ -1,4 +1,4 @@
-"""`milena elect`, `reassign` and `broker`: what they do with replicas, and what they say of mistakes."""
+"""`milena elect`, `reassign` and `broker`: their effects on replicas and their error messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def to(cluster: LocalCluster) -> tuple[str, str]:
 
 
 def rows(topic: str, to: tuple[str, str]) -> list[tuple[str, str, str]]:
-    """Leader, replicas and ISR (sorted) of each partition."""
+    """Return leader, replicas and sorted ISR of each partition."""
     _, _, *lines = milena("topic", "describe", topic, *to).out.splitlines()
     found = [line.split() for line in lines]
     return [(leader, replicas, ",".join(sorted(isr.split(",")))) for _, leader, _, replicas, isr, _ in found]
@@ -28,7 +28,7 @@ def until(topic: str, to: tuple[str, str], *wanted: tuple[str, str, str]) -> Non
 
 
 def test_replicas_are_moved_and_leaders_elected(tmp_path: Path, topic: str) -> None:
-    # In the shared cluster the controller might balance leaders by itself just then.
+    # In the shared cluster the controller could rebalance leaders at the same time.
     with LocalCluster.start(tmp_path, brokers=3, overrides={"auto.leader.rebalance.enable": "false"}) as cluster:
         moved_and_elected(("-b", cluster.bootstrap), topic)
 
@@ -69,7 +69,7 @@ def test_brokers_are_listed_and_one_is_unregistered(tmp_path: Path) -> None:
         assert len(milena("broker", "list", *to).out.splitlines()) == 2
 
 
-def test_a_move_to_a_broker_that_is_down_is_listed_and_cancelled(tmp_path: Path) -> None:
+def test_a_reassignment_to_a_broker_that_is_down_is_listed_and_cancelled(tmp_path: Path) -> None:
     with LocalCluster.start(tmp_path, brokers=2, topics=["t:1:1"]) as cluster:
         to = ("-b", cluster.bootstrap)
         ((here, _, _),) = rows("t", to)
@@ -104,7 +104,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("line", "code", "sentence"), MISTAKES, ids=[line for line, _, _ in MISTAKES])
-def test_a_mistake_is_one_sentence(to: tuple[str, str], line: str, code: int, sentence: str) -> None:
+def test_a_mistake_is_a_one_line_error(to: tuple[str, str], line: str, code: int, sentence: str) -> None:
     if code:
         assert refused(*line.split(), *to, code=code).startswith(sentence)
     else:

@@ -1,4 +1,4 @@
-"""Requests that a node handles in slices: many records, each codec, many partitions. Each in one request."""
+"""Single requests that a node handles in slices: with many records in each codec, or with many partitions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.wire.raw import connected, receive_frame
 from tests.wire.waiting import wait_until
 
 MANY = 2_500
-"""Records of a batch, and partitions of a request."""
+"""Number of records in a batch, and of partitions in a request."""
 TOPIC = {"name": "sliced", "num_partitions": 1, "replication_factor": 1, "assignments": (), "configs": ()}
 
 
@@ -32,7 +32,7 @@ def ask(plain: socket.socket, key: ApiKey, version: int, **fields: Any) -> Any:
 
 
 def produce(plain: socket.socket, codec: Codec, count: int) -> int:
-    """The error code."""
+    """Produce; return the error code."""
     records = [Record(at, 0, None, b"value %d" % at) for at in range(count)]
     data = bytes(build_batch(records, codec=codec, base_timestamp=1_000))
     topics = [{"name": "sliced", "partition_data": [{"index": 0, "records": data}]}]
@@ -42,7 +42,7 @@ def produce(plain: socket.socket, codec: Codec, count: int) -> int:
 
 
 def fetch(plain: socket.socket, offset: int, others: int) -> list[Any]:
-    """The answer's partitions: that of ``sliced``, and as many others of a topic that does not exist."""
+    """Fetch the partition of ``sliced`` and many partitions of a topic that does not exist; return the response's."""
     wanted = {"fetch_offset": offset, "partition_max_bytes": 1 << 20}
     topics = [
         {"topic": "sliced", "partitions": [{"partition": 0, **wanted}]},
@@ -55,7 +55,7 @@ def fetch(plain: socket.socket, offset: int, others: int) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[socket.socket]:
-    """A connection to a node that has the topic ``sliced``."""
+    """A socket connected to a node that has the topic ``sliced``."""
     folder: Path = tmp_path_factory.mktemp("sliced")
     with node(folder, write(folder, combined(folder))) as running, connected(running.address) as early:
         created = ask(early, ApiKey.CREATE_TOPICS, 7, topics=[TOPIC], timeout_ms=5_000, validate_only=False)
@@ -66,7 +66,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[socket.socket]:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_batches_of_many_records_are_taken_and_given_out(plain: socket.socket, codec: Codec) -> None:
+def test_batches_of_many_records_are_appended_and_fetched(plain: socket.socket, codec: Codec) -> None:
     end = ask(
         plain,
         ApiKey.LIST_OFFSETS,

@@ -1,4 +1,4 @@
-"""On a terminal: the live table of `milena up`, and a node's log for people."""
+"""Output on a terminal: the live table of `milena up`, and the human-readable log of a node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENVIRONMENT = {**without_kafka(), "TERM": "xterm"}
 
 
 def rows(screen: str) -> dict[str, list[str]]:
-    """The table's rows by node. Fails where a node has two of them."""
+    """Return the table's rows by node. Fails if a node has two rows."""
     found = [line.split() for line in screen.splitlines() if re.match(r"(broker|controller)-\d+ {2}", line)]
     assert len({row[0] for row in found}) == len(found), screen
     return {row[0]: row[1:] for row in found}
@@ -55,7 +55,7 @@ def test_the_table_shows_the_nodes_as_they_are(tmp_path: Path) -> None:
 
 
 def test_a_narrow_terminal_wraps_no_line(tmp_path: Path) -> None:
-    """A line that wraps takes two rows of the screen, and the table would be drawn below itself."""
+    """A wrapped line would take two rows of the screen, and the next table would not overwrite all of the last one."""
     command = [*MILENA, "up", "--dir", str(tmp_path), "--brokers", "1", "--port", "0"]
     terminal = Terminal(command, ENVIRONMENT, columns=40)
     terminal.read_until(lambda screen: states(screen) == ["ready"] * 2)
@@ -65,7 +65,7 @@ def test_a_narrow_terminal_wraps_no_line(tmp_path: Path) -> None:
     assert max(map(len, table)) <= 40
 
 
-def test_a_nodes_log_is_for_people_on_a_terminal(tmp_path: Path) -> None:
+def test_a_nodes_log_is_human_readable_on_a_terminal(tmp_path: Path) -> None:
     broker, controller = free("127.0.0.1", 2)
     properties = tmp_path / "server.properties"
     properties.write_text(

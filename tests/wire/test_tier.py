@@ -1,4 +1,4 @@
-"""A broker process with a tier in a folder: what leaves its disk lies there, and goes with its topic."""
+"""A broker process with a tier in a folder: it copies segments there, and deletes them with their topic."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ def tiered(tmp_path: Path, tier: Path) -> Iterator[LocalCluster]:
 
 
 def is_empty(folder: Path) -> bool:
-    """Whether a partition's local log has nothing left: the active segment is closed and copied too, once it is due."""
+    """Whether a partition's local log is empty: the active segment is rolled and copied too, after its time."""
     found = sorted(folder.glob("*.log"))
     return len(found) == 1 and found[0].stat().st_size == 0
 
 
 def batches(path: Path) -> list[tuple[int, int]]:
-    """(first offset, records) of each batch of a log file."""
+    """Return (base offset, number of records) of each batch of a log file."""
     return [
         (batch.base_offset, batch.next_offset - batch.base_offset)
         for batch in iter_batches(memoryview(path.read_bytes()))
     ]
 
 
-def test_closed_segments_lie_in_the_tier_as_they_were_and_go_with_their_topic(
+def test_closed_segments_are_copied_unchanged_and_deleted_with_their_topic(
     tiered: LocalCluster, tier: Path, topic: str
 ) -> None:
     create_topic(tiered.bootstrap, topic, partitions=1, config=TIERED)
@@ -67,8 +67,8 @@ def test_closed_segments_lie_in_the_tier_as_they_were_and_go_with_their_topic(
         ".snapshot",
         ".leader_epoch_checkpoint",
     }
-    told = sum(len(batches(path)) for path in logs(data, "__remote_log_metadata-*"))
-    assert told == 2 * len(logs(remote, "*"))
+    metadata_events = sum(len(batches(path)) for path in logs(data, "__remote_log_metadata-*"))
+    assert metadata_events == 2 * len(logs(remote, "*"))
     admin = AdminClient({"bootstrap.servers": tiered.bootstrap})
     admin.delete_topics([topic])[topic].result(20)
     wait_until(lambda: not list(remote.glob("*/*.log")), "the topic's segments have left the tier")
@@ -88,7 +88,7 @@ def test_a_broker_without_the_tier_that_its_topics_need_does_not_start(tiered: L
 COMPACTED = {**TIERED, "cleanup.policy": "compact", "retention.ms": "-1"}
 
 
-def test_a_compacted_topic_is_tiered_only_where_that_is_enabled(tmp_path: Path, tier: Path, topic: str) -> None:
+def test_a_compacted_topic_is_tiered_only_if_tier_compaction_is_enabled(tmp_path: Path, tier: Path, topic: str) -> None:
     overrides = settings(tier) | {"remote.log.compaction.enable": "true"}
     with LocalCluster.start(tmp_path / "cluster", brokers=1, overrides=overrides) as cluster:
         create_topic(cluster.bootstrap, topic, partitions=1, config=COMPACTED)
@@ -109,7 +109,9 @@ def test_a_compacted_topic_is_tiered_only_where_that_is_enabled(tmp_path: Path, 
         assert "UNSUPPORTED_VERSION (compacted topics in the tier need remote.log.compaction.enable=true" in said.err
 
 
-def test_else_both_together_are_refused_with_kafkas_words(tiered: LocalCluster, topic: str) -> None:
+def test_compacted_topics_with_remote_storage_are_otherwise_refused_with_kafkas_message(
+    tiered: LocalCluster, topic: str
+) -> None:
     with pytest.raises(KafkaException, match=r"Remote log storage only supports topics with cleanup.policy=delete"):
         create_topic(tiered.bootstrap, topic, partitions=1, config=COMPACTED)
     create_topic(tiered.bootstrap, topic, partitions=1, config=TIERED)
@@ -117,13 +119,13 @@ def test_else_both_together_are_refused_with_kafkas_words(tiered: LocalCluster, 
         alter_topic(tiered.bootstrap, topic, {"cleanup.policy": "compact"})
 
 
-def test_a_broker_whose_tier_has_no_place_does_not_start(tmp_path: Path) -> None:
+def test_a_broker_without_a_remote_storage_manager_class_does_not_start(tmp_path: Path) -> None:
     values = combined(tmp_path, remote_log_storage_system_enable="true")
     assert "remote.log.storage.manager.class.name is missing" in refused("node", write(tmp_path, values))
 
 
-def test_a_killed_leader_leaves_its_successor_a_tier_that_goes_on(tmp_path: Path, tier: Path, topic: str) -> None:
-    """It comes back by way of the tier. (Up to 10 s: three brokers start, one of them twice.)"""
+def test_the_next_leader_continues_the_tier_of_a_killed_leader(tmp_path: Path, tier: Path, topic: str) -> None:
+    """The killed broker returns to the ISR through the tier. (Up to 10 s: three brokers start, one of them twice.)"""
     replicated = {
         "default.replication.factor": "3",
         "min.insync.replicas": "2",
@@ -158,5 +160,5 @@ def send(producer: Producer, topic: str, numbers: range) -> None:
 
 
 def offsets(path: Path) -> set[int]:
-    """All offsets of a log file."""
+    """Return all offsets of a log file."""
     return {offset + number for offset, count in batches(path) for number in range(count)}

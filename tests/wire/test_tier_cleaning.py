@@ -1,4 +1,4 @@
-"""A compacted topic in the tier of real processes, cleaned by a worker process that is killed, and read to its end."""
+"""A compacted topic in the tier of real processes: a worker that is killed cleans it, a consumer reads all of it."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ CLEANING = {
 
 
 def size_in(remote: Path) -> int:
-    """Bytes of the topic's logs in the tier."""
+    """Return the total size of the topic's log files in the tier, in bytes."""
     size = 0
     for log in logs(remote, "t-0-*"):
-        with suppress(FileNotFoundError):  # it has just been deleted
+        with suppress(FileNotFoundError):  # the file has just been deleted
             size += log.stat().st_size
     return size
 

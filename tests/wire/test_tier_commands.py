@@ -1,4 +1,4 @@
-"""`milena tier` on what a stopped cluster leaves, and a new cluster made of the tier alone."""
+"""`milena tier` on the files of a stopped cluster, and a new cluster restored from the tier alone."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ROOT = "kafka-tiered-storage"
 
 
 def write(bootstrap: str) -> None:
-    """A batch for each record, by a producer that has an id: a new cluster must not give the same ids again."""
+    """Write a batch for each record with an idempotent producer: a restored cluster must not assign its id again."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "enable.idempotence": True, "log_level": 0})
     for key, value in RECORDS:
         producer.produce("t", key=key, value=value, partition=0)
@@ -43,7 +43,7 @@ def write(bootstrap: str) -> None:
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of a cluster of three that was stopped when all closed segments of topic ``t`` were in its tier."""
+    """The directory of a cluster of three brokers, stopped when all closed segments of topic ``t`` were in its tier."""
     folder = tmp_path_factory.mktemp("stopped") / "cluster"
     with LocalCluster.start(folder, brokers=3, overrides=OVERRIDES) as running:
         create_topic(running.bootstrap, "t", partitions=1, replicas=3, config=TIERED)
@@ -57,12 +57,12 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def tier(stopped: Path, tmp_path: Path) -> Iterator[Path]:
-    """A copy of its tier, which a test may damage."""
+    """A copy of the stopped cluster's tier, which a test may damage."""
     yield Path(shutil.copytree(stopped / "remote", tmp_path / "tier"))
 
 
 def plain(*arguments: str, code: int = 0) -> Any:
-    """The JSON that a command of `milena tier` prints. Run in this process: a Python starts slowly here."""
+    """Run a command of `milena tier` in this process, because a new one starts slowly; return the JSON it prints."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         assert run(["tier", *arguments, "--json"]) == code
@@ -96,7 +96,7 @@ def test_one_segment_is_shown_and_fetched(stopped: Path, tmp_path: Path) -> None
     assert fetched.encode() == b"".join((value or b"") + b"\n" for _, value in RECORDS[start - 1 : start + 2])
 
 
-def test_what_a_cluster_leaves_is_whole(stopped: Path) -> None:
+def test_verify_finds_no_damage_in_the_tier_of_a_stopped_cluster(stopped: Path) -> None:
     for options in (["--dir", str(stopped)], ["--tier", str(stopped / "remote")]):
         found = plain("verify", *options)
         assert (found["findings"], found["partitions"]) == ([], 1) and found["segments"] >= SEGMENTS
@@ -121,7 +121,7 @@ def flip(path: Path) -> None:
     ],
     ids=["crc", "truncated", "index", "missing", "foreign"],
 )
-def test_damage_ends_with_code_1(
+def test_verify_names_damage_and_exits_with_code_1(
     stopped: Path, tier: Path, suffix: str, damage: Callable[[Path], object], kinds: set[str]
 ) -> None:
     damage(sorted((tier / ROOT).glob(f"*/*{suffix}"))[3])
@@ -132,19 +132,19 @@ def test_damage_ends_with_code_1(
 def test_a_segment_without_metadata_is_an_orphan(stopped: Path, tier: Path) -> None:
     for path in sorted((tier / ROOT).glob("t-0-*/00000000000000000000-*")):
         path.rename(path.with_name(path.name.replace(path.name[21:43], "A" * 21 + "Q")))
-    told = milena("tier", "verify", "--tier", str(tier), "--dir", str(stopped / "broker-2" / "data"), code=1).out
-    assert "orphan: t-0 AAAAAAAAAAAAAAAAAAAAAQ: there is no metadata of it, 5 objects are there" in told
-    assert "there are no files of it" in told
+    printed = milena("tier", "verify", "--tier", str(tier), "--dir", str(stopped / "broker-2" / "data"), code=1).out
+    assert "orphan: t-0 AAAAAAAAAAAAAAAAAAAAAQ: there is no metadata of it, 5 objects are there" in printed
+    assert "there are no files of it" in printed
 
 
 def restored(stopped: Path, tier: Path, folder: Path, *options: str) -> str:
-    """Make a cluster of two of ``tier``; what was said."""
+    """Restore a cluster of two brokers from ``tier``; return the command's output."""
     overrides = [word for key, value in OVERRIDES.items() for word in ("--override", f"{key}={value}")]
     arguments = ["--tier", str(tier), "--dir", str(folder), "--brokers", "2", *overrides, *options]
     return milena("tier", "restore", *arguments).out
 
 
-def test_a_new_cluster_serves_an_old_ones_tier_to_every_client(stopped: Path, tier: Path, tmp_path: Path) -> None:
+def test_a_restored_cluster_serves_the_tier_to_every_client(stopped: Path, tier: Path, tmp_path: Path) -> None:
     folder = tmp_path / "again"
     end = plain("ls", "--dir", str(stopped))["segments"][-1]["end_offset"] + 1
     assert f"t: 1 partition\n  0: offsets 0 to {end - 1}, " in restored(stopped, tier, folder)
@@ -154,7 +154,7 @@ def test_a_new_cluster_serves_an_old_ones_tier_to_every_client(stopped: Path, ti
             assert found == [(0, offset, record) for offset, record in enumerate(RECORDS[:end])], client.name
 
 
-def test_a_new_cluster_goes_on_where_the_metadata_topic_says(stopped: Path, tier: Path, tmp_path: Path) -> None:
+def test_a_restored_cluster_continues_from_the_metadata_topic(stopped: Path, tier: Path, tmp_path: Path) -> None:
     folder = tmp_path / "again"
     config = ["--config", "local.retention.bytes=1", "--config", "internal.segment.bytes=10000"]
     restored(stopped, tier, folder, "--metadata", str(stopped), *config)
@@ -166,10 +166,10 @@ def test_a_new_cluster_goes_on_where_the_metadata_topic_says(stopped: Path, tier
             lambda: all(len(logs(Path(one.log_dirs[0]), "t-0")) == 1 for one in running.brokers),
             "closed segments are in the tier",
         )
-        told = milena("consume", "t", "-b", running.bootstrap, "--from-beginning", "--exit").out
+        printed = milena("consume", "t", "-b", running.bootstrap, "--from-beginning", "--exit").out
         old = before[-1]["end_offset"] + 1
         expected = [value for _, value in RECORDS[:old] + RECORDS]
-        assert told.encode().splitlines() == expected
+        assert printed.encode().splitlines() == expected
     found = plain("verify", "--dir", str(folder))
     assert found["findings"] == [] and found["segments"] >= len(before) + SEGMENTS
 
@@ -205,7 +205,9 @@ def test_a_new_cluster_goes_on_where_the_metadata_topic_says(stopped: Path, tier
     ],
     ids=lambda value: " ".join(value[:1]) if isinstance(value, list) else "",
 )
-def test_what_cannot_be_is_one_sentence(stopped: Path, tmp_path: Path, arguments: list[str], sentence: str) -> None:
+def test_impossible_arguments_are_a_one_line_error(
+    stopped: Path, tmp_path: Path, arguments: list[str], sentence: str
+) -> None:
     (tmp_path / "something").write_text("")
     names = {"stopped": stopped, "folder": tmp_path, "tier": stopped / "remote"}
     with pytest.raises(UserError, match=f"^{re.escape(sentence.format(**names))}"):

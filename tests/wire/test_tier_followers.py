@@ -1,4 +1,4 @@
-"""Brokers without data become followers of a topic that lies in the tier: they copy what its leader has locally."""
+"""Brokers without data become followers of a tiered topic: they copy only what its leader has locally."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 RECORDS: list[Record] = [(b"key", b"%-1000d" % number) for number in range(300)]
 LOCAL = 20
-"""So many records stay on the leader's disk."""
+"""Number of records that stay on the leader's disk."""
 TIERED = {"remote.storage.enable": "true", "internal.segment.bytes": "20000", "local.retention.bytes": "1"}
 REPLICATED = {
     "rlmm.config.remote.log.metadata.topic.replication.factor": "3",
@@ -46,7 +46,7 @@ def local_values(cluster: LocalCluster, broker: int, topic: str) -> list[int]:
 
 
 def write(cluster: LocalCluster, topic: str, records: Sequence[Record]) -> None:
-    """Ten to a batch."""
+    """Write records, ten in each batch."""
     errors: list[object] = []
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "batch.num.messages": 10})
     for key, value in records:
@@ -55,7 +55,7 @@ def write(cluster: LocalCluster, topic: str, records: Sequence[Record]) -> None:
     assert errors == [None] * len(records)
 
 
-def test_a_wiped_broker_and_a_new_one_copy_what_is_local_and_serve_all(cluster: LocalCluster, topic: str) -> None:
+def test_a_wiped_broker_and_a_new_broker_copy_local_records_and_serve_all(cluster: LocalCluster, topic: str) -> None:
     """(About 8 s: three brokers, one of them started twice.)"""
     place_topic(cluster.bootstrap, topic, [[1, 2]], TIERED)
     write(cluster, topic, RECORDS[:-LOCAL])

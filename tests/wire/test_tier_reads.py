@@ -1,4 +1,4 @@
-"""Real clients read a topic most of which lies in the tier."""
+"""Real clients read a topic whose records are mostly in the tier."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def tiered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         yield running
 
 
-def test_every_client_reads_all_from_the_first_offset(tiered: LocalCluster, client: WireClient) -> None:
+def test_every_client_reads_all_records_from_the_first_offset(tiered: LocalCluster, client: WireClient) -> None:
     found = client.consume(tiered.bootstrap, "t", len(RECORDS), group=client.name)
     assert found == [(0, offset, record) for offset, record in enumerate(RECORDS)]
 
 
-def test_a_segment_that_is_missing_is_told_with_its_offset(tiered: LocalCluster) -> None:
+def test_a_fetch_from_a_missing_segment_is_logged_with_its_offset(tiered: LocalCluster) -> None:
     create_topic(tiered.bootstrap, "holed", partitions=1, config=TIERED)
-    for _ in range(6):  # each is a batch at least
+    for _ in range(6):  # each is at least one batch
         milena("produce", "holed", "-b", tiered.bootstrap, stdin=f"{'x' * 1000}\n" * 50)
     data, remote = Path(tiered.brokers[0].log_dirs[0]), Path(tiered.directory).parent / "tier" / "kafka-tiered-storage"
     wait_until(lambda: len(logs(data, "holed-0")) == 1, "closed segments are in the tier")

@@ -1,4 +1,4 @@
-"""A producer of transactions ends at once with each client, for a reason that can be read."""
+"""A transactional producer of each client fails at once with a clear error, because transactions are not served."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kafka.errors import TransactionalIdAuthorizationFailedError
 from milena.testing.local_cluster import LocalCluster
 
 LIMIT = 60.0
-"""Seconds that a client may try. Where the error is not final, it does, and ends with another one."""
+"""Seconds for which a client may retry. If the error is not fatal, it retries and ends with another error."""
 
 
 def test_confluent(cluster: LocalCluster) -> None:

@@ -1,4 +1,4 @@
-"""`milena up`: what it prints, where its files lie, what it refuses and what it remembers."""
+"""`milena up`: its output, the places of its files, its errors, and the options that it remembers."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ class Life(NamedTuple):
 
     directory: Path
     elsewhere: Path
-    """Where the command was called."""
+    """The working directory of the command."""
     addresses: list[str]
     ready_line: str
     nodes: list[dict[str, object]]
-    """nodes.json when the ready line came."""
+    """nodes.json at the time of the ready line."""
     answered: list[bool]
     topic: Said
-    """Of the creation of a topic with three replicas, asked for when the ready line came."""
+    """Output of the creation of a topic with three replicas right after the ready line."""
     output: str
     errors: str
     code: int
     files: set[str]
-    """What lay below the directory afterwards."""
+    """All files below the directory afterwards."""
     logs: dict[str, list[dict[str, object]]]
-    """The events that each node had logged."""
+    """The events that each node has logged."""
     nodes_at_end: list[dict[str, object]]
 
 
@@ -74,23 +74,23 @@ def events_of(log: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in log.read_text().splitlines()]
 
 
-def test_standard_output_has_the_ready_line_alone(life: Life) -> None:
+def test_standard_output_has_only_the_ready_line(life: Life) -> None:
     assert life.ready_line == f"ready bootstrap={','.join(life.addresses)}\n"
     assert life.answered == [True] * 3
     assert (life.output, life.code) == ("", 0)
 
 
 def test_the_ready_line_comes_when_all_brokers_are_unfenced(life: Life) -> None:
-    """A topic can have three replicas at once."""
+    """A topic with three replicas can be created at once."""
     assert life.topic.out == "at-once: 1 partition\n"
 
 
-def test_standard_error_tells_each_step_in_plain_lines(life: Life) -> None:
-    told = life.errors.splitlines()
+def test_standard_error_has_a_plain_line_for_each_step(life: Life) -> None:
+    lines = life.errors.splitlines()
     names = ["controller-100", "broker-1", "broker-2", "broker-3"]
-    assert [line.split(" at ")[0] for line in told[:4]] == [f"{name} starting" for name in names]
-    assert sorted(line.split(" at ")[0] for line in told[4:-1]) == sorted(f"{name} ready" for name in names)
-    assert told[-1] == "stopped"
+    assert [line.split(" at ")[0] for line in lines[:4]] == [f"{name} starting" for name in names]
+    assert sorted(line.split(" at ")[0] for line in lines[4:-1]) == sorted(f"{name} ready" for name in names)
+    assert lines[-1] == "stopped"
     assert "\x1b" not in life.errors
 
 
@@ -111,7 +111,7 @@ def test_nodes_json_lists_every_node(life: Life) -> None:
     assert controller["roles"] == ["controller"]
 
 
-def test_everything_lies_below_the_directory(life: Life) -> None:
+def test_all_files_are_below_the_directory(life: Life) -> None:
     assert not list(life.elsewhere.iterdir())
     nodes = {"broker-1", "broker-2", "broker-3", "controller-100"}
     logs = {f"logs/{name}.log" for name in nodes}
@@ -120,7 +120,7 @@ def test_everything_lies_below_the_directory(life: Life) -> None:
     assert {f"{name}/server.properties" for name in nodes} <= life.files
 
 
-def test_nobody_needs_the_topic_of_the_tiers_metadata_before_a_topic_is_tiered(life: Life) -> None:
+def test_the_remote_log_metadata_topic_does_not_exist_before_a_topic_is_tiered(life: Life) -> None:
     assert not [name for name in life.files if "__remote_log_metadata" in name]
 
 
@@ -131,7 +131,7 @@ def test_a_nodes_log_is_json_lines_with_time_level_component_and_event(life: Lif
         assert all(list(event)[:4] == ["timestamp", "level", "component", "event"] for event in events)
 
 
-def test_ctrl_c_stops_the_brokers_in_order_and_then_the_controller(life: Life) -> None:
+def test_ctrl_c_shuts_the_brokers_down_cleanly_and_then_the_controller(life: Life) -> None:
     stopped = {}
     for name, events in life.logs.items():
         (event,) = [event for event in events if event["event"] == "node stops"]
@@ -142,7 +142,7 @@ def test_ctrl_c_stops_the_brokers_in_order_and_then_the_controller(life: Life) -
     assert [node["pid"] for node in life.nodes_at_end] == [None] * 4
 
 
-def test_the_same_directory_starts_again_with_its_options_and_its_data(life: Life) -> None:
+def test_a_second_start_in_the_directory_has_the_same_options_and_data(life: Life) -> None:
     where = ("--dir", str(life.directory))
     assert milena("up", "--detach", *where).out == life.ready_line
     try:
@@ -155,7 +155,7 @@ def test_the_same_directory_starts_again_with_its_options_and_its_data(life: Lif
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """One broker on every address, in a directory whose name needs escapes, with a variable that is no matter of it."""
+    """One broker on all addresses, in a directory whose name needs escapes, with an environment variable to ignore."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KAFKA_NUM_PARTITONS", "3")
         running = LocalCluster.start(
@@ -168,7 +168,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         yield running
 
 
-def test_clients_are_told_the_advertised_host(one: LocalCluster) -> None:
+def test_clients_get_the_advertised_host(one: LocalCluster) -> None:
     host, _, port = one.bootstrap.rpartition(":")
     assert host == "localhost"
     assert answers(f"127.0.0.1:{port}")
@@ -177,7 +177,7 @@ def test_clients_are_told_the_advertised_host(one: LocalCluster) -> None:
     assert "by way of localhost" in milena("consume", "only-here", "--from-beginning", "-e", "-b", one.bootstrap).out
 
 
-def test_topics_of_the_command_line_have_their_partitions(one: LocalCluster) -> None:
+def test_topics_of_the_command_line_have_the_given_partitions(one: LocalCluster) -> None:
     assert " partitions 4" in milena("topic", "describe", "only-here", "-b", one.bootstrap).out
     assert " partitions 1" in milena("topic", "describe", "with-defaults", "-b", one.bootstrap).out
 
@@ -186,7 +186,7 @@ def test_an_override_reaches_the_brokers(one: LocalCluster) -> None:
     assert milena("topic", "create", "seven", "-b", one.bootstrap).out == "seven: 7 partitions\n"
 
 
-def test_a_directory_with_spaces_and_umlauts(one: LocalCluster) -> None:
+def test_a_directory_name_may_have_spaces_and_umlauts(one: LocalCluster) -> None:
     assert one.directory.endswith("a b/ö")
     assert one.nodes[1].log_dirs == (f"{one.directory}/broker-1/data",)
     assert Path(one.nodes[1].log_dirs[0], "meta.properties").exists()
@@ -197,14 +197,14 @@ def test_clusters_run_side_by_side(one: LocalCluster, cluster: LocalCluster) -> 
     assert "only-here" not in milena("topic", "list", "-b", cluster.bootstrap).out
 
 
-def test_a_locked_directory_is_one_sentence(one: LocalCluster) -> None:
+def test_a_locked_directory_is_a_one_line_error(one: LocalCluster) -> None:
     assert refused("up", "--dir", one.directory) == (
         f"{one.directory} is in use by another `milena up` (milena down --dir {one.directory} stops it)"
     )
     assert refused("up", "--detach", "--dir", one.directory).startswith(f"{one.directory} is in use")
 
 
-def test_a_port_in_use_is_one_sentence(tmp_path: Path) -> None:
+def test_a_port_in_use_is_a_one_line_error(tmp_path: Path) -> None:
     first = free("127.0.0.1", 3)[0]
     with socket.create_server(("127.0.0.1", first + 1)):
         said = refused("up", "--dir", str(tmp_path), "--port", str(first))
@@ -228,7 +228,9 @@ def test_a_port_in_use_is_one_sentence(tmp_path: Path) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_a_node_refuses_is_told_and_nothing_is_left(tmp_path: Path, options: list[str], sentence: str) -> None:
+def test_the_error_of_a_node_is_printed_and_no_process_is_left(
+    tmp_path: Path, options: list[str], sentence: str
+) -> None:
     assert sentence in refused("up", "--dir", str(tmp_path), "--port", "0", "--brokers", "1", *options)
     assert [node["pid"] for node in json.loads((tmp_path / "nodes.json").read_text())] == [None] * 2
 
@@ -246,21 +248,21 @@ def test_what_a_node_refuses_is_told_and_nothing_is_left(tmp_path: Path, options
         ),
     ],
 )
-def test_a_bad_override_is_told_before_any_node_starts(tmp_path: Path, override: str, sentence: str) -> None:
+def test_a_bad_override_is_reported_before_any_node_starts(tmp_path: Path, override: str, sentence: str) -> None:
     up = ("up", "--dir", str(tmp_path), "--port", "0", "--brokers", "1")
     assert milena(*up, "--override", override, code=1).err == f"milena: {sentence}\n"
     assert not list(tmp_path.glob("*/server.properties"))
 
 
-def test_brokers_that_a_start_leaves_out_are_named(tmp_path: Path) -> None:
+def test_brokers_with_data_that_are_not_started_are_named(tmp_path: Path) -> None:
     LocalCluster.start(tmp_path, brokers=2).stop()
     LocalCluster.start(tmp_path, brokers=1).stop()
     said = (tmp_path / "up.stderr").read_text().splitlines()
     assert said[0] == "warning: --brokers 1: these nodes have data here but are not started: broker-2"
 
 
-def test_what_no_node_could_start_with_is_forgotten(tmp_path: Path) -> None:
-    """A start takes the options of the last one that are not given: not those that a plain `milena up` fails with."""
+def test_options_with_which_no_node_could_start_are_not_remembered(tmp_path: Path) -> None:
+    """Options that are not given are those of the last start, except for options with which `milena up` failed."""
     up = ("up", "--dir", str(tmp_path), "--port", "0", "--brokers", "1")
     assert "did you mean 'log.retention.hours'?" in refused(*up, "--override", "log.retention.hour=1")
     LocalCluster.start(tmp_path, brokers=1).stop()
@@ -288,18 +290,18 @@ def test_what_no_node_could_start_with_is_forgotten(tmp_path: Path) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_wrong_option_is_one_sentence(tmp_path: Path, options: list[str], sentence: str, code: int) -> None:
+def test_a_wrong_option_is_a_one_line_error(tmp_path: Path, options: list[str], sentence: str, code: int) -> None:
     assert refused("up", "--dir", str(tmp_path), *options, code=code).startswith(sentence)
 
 
-def test_a_directory_that_cannot_be_is_one_sentence(tmp_path: Path) -> None:
+def test_an_impossible_directory_is_a_one_line_error(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")
     assert refused("up", "--dir", str(file)) == f"cannot read {file}/settings: Not a directory"
     assert refused("up", "--dir", str(tmp_path / "a,b")).startswith(f"{tmp_path}/a,b: a cluster's directory cannot")
 
 
-def test_the_folder_of_a_node_is_no_clusters_directory(life: Life) -> None:
+def test_the_folder_of_a_node_is_refused_as_cluster_directory(life: Life) -> None:
     node = life.directory / "broker-1"
     before = sorted(node.iterdir())
     for inside, file in ((node, "server.properties"), (node / "data", "meta.properties")):
@@ -309,7 +311,7 @@ def test_the_folder_of_a_node_is_no_clusters_directory(life: Life) -> None:
     assert sorted(node.iterdir()) == before
 
 
-def test_a_topic_that_is_there_in_another_size_is_warned_of(tmp_path: Path) -> None:
+def test_a_topic_that_exists_with_other_counts_is_warned_of(tmp_path: Path) -> None:
     up = ("up", "--detach", "--brokers", "1", "--port", "0", "--dir", str(tmp_path))
     try:
         assert milena(*up, "--topic", "t:2:1").err == ""
@@ -324,7 +326,7 @@ def test_a_topic_that_is_there_in_another_size_is_warned_of(tmp_path: Path) -> N
         milena("down", "--dir", str(tmp_path))
 
 
-def test_a_cluster_that_does_not_start_says_why_in_python_too(tmp_path: Path) -> None:
+def test_a_cluster_that_does_not_start_raises_the_reason_in_python(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"milena up: milena: --override listeners: `milena up` sets it"):
         LocalCluster.start(tmp_path, overrides={"listeners": "X://:1"})
 

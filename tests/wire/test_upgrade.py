@@ -1,4 +1,4 @@
-"""Data folders and a tier of a former version under today's code: rolled node by node under load, and back again."""
+"""Rolling upgrade under load from a former version to the current code, and downgrade, with data folders and tier."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PARTITIONS = 3
 
 @contextmanager
 def load(cluster: Rolled, journal: Journal) -> Iterator[None]:
-    """Writers with acks=all to each topic, and readers; all that was acknowledged must be there at the end."""
+    """Load by producers with acks=all and consumers of each topic. At the end all acknowledged records are readable."""
     writers = [Writer(cluster.bootstrap, journal, topic, PARTITIONS) for topic in TOPICS]
     readers = [Reader(cluster.bootstrap, journal, topic, PARTITIONS, again=topic == "tiered") for topic in TOPICS]
     try:
@@ -57,7 +57,7 @@ def load(cluster: Rolled, journal: Journal) -> Iterator[None]:
 
 
 def roll(cluster: Rolled, order: Sequence[int], code: Sequence[str]) -> None:
-    """Stop and start one node after the other; the next one once this one is in sync again."""
+    """Restart one node after the other; the next one when the broker before is in the ISR again."""
     for number in order:
         cluster.stop(number)
         cluster.start(number, code)
@@ -85,7 +85,7 @@ def make_topics(cluster: Rolled) -> None:
         create_topic(cluster.bootstrap, topic, PARTITIONS, replicas=3, config=config)
 
 
-def test_a_cluster_is_rolled_to_todays_code_and_back_under_load(tmp_path: Path) -> None:
+def test_a_cluster_is_upgraded_and_downgraded_by_rolling_restarts_under_load(tmp_path: Path) -> None:
     before = former(tmp_path)
     with rolled(tmp_path / "cluster", before, OVERRIDES) as cluster:
         make_topics(cluster)
@@ -120,7 +120,7 @@ def write_keyed(cluster: Rolled, topic: str, count: int) -> None:
 
 
 def last_values(cluster: Rolled, topic: str) -> tuple[int, dict[str, str]]:
-    """How many records there are, and each key's last value."""
+    """Return the number of records, and the last value of each key."""
     said = milena("consume", topic, "--from-beginning", "--exit", "--json", "-b", cluster.bootstrap).out.splitlines()
     read = [json.loads(line) for line in said]
     return len(read), {record["key"]: record["value"] for record in read}
@@ -131,7 +131,7 @@ def values_after(count: int) -> dict[str, str]:
 
 
 def test_a_former_broker_that_hosts_a_compacted_topic_of_the_tier_is_refused(tmp_path: Path) -> None:
-    """It would lead it without its cleanings. Once the topic is not compacted any more, it may come back."""
+    """As leader it would not apply the cleanings. It is accepted again when the topic is not compacted any more."""
     before = former(tmp_path)
     with rolled(tmp_path / "cluster", before, OVERRIDES) as cluster:
         for number in (CONTROLLER, *cluster.brokers):
@@ -151,7 +151,7 @@ def test_a_former_broker_that_hosts_a_compacted_topic_of_the_tier_is_refused(tmp
         assert last_values(cluster, "both")[1] == values_after(3000)
 
 
-def test_a_log_that_todays_code_has_compacted_is_whole_under_the_former_one(tmp_path: Path) -> None:
+def test_a_former_version_reads_a_log_that_the_current_code_has_compacted(tmp_path: Path) -> None:
     before = former(tmp_path)
     cleaning = {"log.cleaner.backoff.ms": "500"}
     keyed = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "internal.segment.bytes": "20000"}
@@ -166,7 +166,7 @@ def test_a_log_that_todays_code_has_compacted_is_whole_under_the_former_one(tmp_
         for number in (*cluster.brokers, CONTROLLER):
             cluster.stop(number)
             cluster.start(number, before)
-        for number in cluster.brokers:  # one after the other, and nobody recovers from another one meanwhile
+        for number in cluster.brokers:  # all are down before the first starts, so that none copies from another
             cluster.kill(number)
         for number in cluster.brokers:
             cluster.start(number, before)
@@ -199,8 +199,8 @@ def test_a_cluster_with_open_work_orders_starts_and_its_leaders_compact(tmp_path
         assert not work.exists()
         assert last_values(cluster, "both")[1] == values_after(3000)
         for number in cluster.brokers:
-            assert len(warnings(cluster, number, f"{WORK_ORDERS}.enable")) == 1  # in its file
-        assert len(warnings(cluster, 1, f"{WORK_ORDERS}.timeout.ms")) == 1  # in the metadata
+            assert len(warnings(cluster, number, f"{WORK_ORDERS}.enable")) == 1  # for the key in its server.properties
+        assert len(warnings(cluster, 1, f"{WORK_ORDERS}.timeout.ms")) == 1  # for the key in the dynamic configuration
         refused = alter_broker(cluster.bootstrap, 1, AlterConfigOpType.SET, f"{WORK_ORDERS}.timeout.ms", "1000")
         assert refused is not None and refused.code() == KafkaError.INVALID_CONFIG
         assert alter_broker(cluster.bootstrap, 1, AlterConfigOpType.DELETE, f"{WORK_ORDERS}.timeout.ms", None) is None

@@ -1,5 +1,5 @@
-"""Each wheel, the pure one and the one with extensions, in an empty environment, beside a project that has packages
-called storage, broker and node of its own."""
+"""The pure wheel and the wheel with extensions, each in an empty environment, beside a project with its own packages
+storage, broker and node."""
 
 from __future__ import annotations
 
@@ -53,18 +53,22 @@ def test_a_cluster_of_its_own(milena_start):
 """,
 }
 
+<<<<<<< HEAD
 pytestmark = [pytest.mark.slow, pytest.mark.wheel, pytest.mark.timeout(1200)]  # most of it for the compiler
+=======
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]  # the compiler takes most of the time
+>>>>>>> 2ba409da (tests: plain English in names and texts of the wire tests)
 
 
 class Installed(NamedTuple):
     form: str
     wheel: Path
     binaries: Path
-    """The ``bin`` folder of an environment that has the wheel, what it depends on, and pytest."""
+    """The ``bin`` folder of an environment with the wheel, its dependencies and pytest."""
 
 
 def run(*command: str, cwd: Path, stdin: str = "", variables: Mapping[str, str] | None = None, code: int = 0) -> str:
-    """What it said. These tests choose the form themselves."""
+    """Run a command without MILENA_PURE, because these tests choose the form; return its output."""
     environment = {name: value for name, value in os.environ.items() if name != "MILENA_PURE"} | dict(variables or {})
     done = subprocess.run(command, cwd=cwd, input=stdin, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == code, done.stdout[-3000:] + done.stderr[-3000:]
@@ -85,27 +89,27 @@ def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         pytest.skip(f"there is no C compiler ({compiler})")
     folder = tmp_path_factory.mktemp(form)
     run(sys.executable, "-m", "compiling.wheels", str(folder), "--form", form, cwd=ROOT)
-    (wheel,) = folder.glob("milena_kafka-*.whl")  # made from the sdist, so nothing stale of a build folder is in it
+    (wheel,) = folder.glob("milena_kafka-*.whl")  # built from the sdist, so that it has no old files of a build folder
     run(sys.executable, str(ROOT / ".ci" / "make_venv.py"), "venv", cwd=folder)
     binaries = folder / "venv" / "bin"
     run(str(binaries / "python"), "-m", "pip", "install", "--quiet", str(wheel), "pytest", cwd=folder)
     return Installed(form, wheel, binaries)
 
 
-def test_the_wheel_serves_a_foreign_project(installed: Installed, tmp_path: Path) -> None:
+def test_the_wheel_runs_the_tests_of_another_project(installed: Installed, tmp_path: Path) -> None:
     write_project(tmp_path)
     assert "2 passed" in run(str(installed.binaries / "python"), "-m", "pytest", "-q", "-W", "error", cwd=tmp_path)
 
 
 @pytest.mark.parametrize("pure", ["", "1"])
-def test_the_wheels_command_runs_where_the_names_of_its_packages_are_taken(
+def test_the_wheels_command_runs_beside_modules_with_the_names_of_its_packages(
     installed: Installed, tmp_path: Path, pure: str
 ) -> None:
     write_project(tmp_path)
     chosen = {"MILENA_PURE": pure} if pure else {}
 
     def milena(*words: str, stdin: str = "") -> str:
-        """The project is on the path, as with PYTHONPATH=. and as in its own test runs."""
+        """Run `milena` with the project on the path, as with PYTHONPATH=. and in the project's test runs."""
         variables = {"PYTHONPATH": str(tmp_path), **chosen}
         return run(str(installed.binaries / "milena"), *words, cwd=tmp_path, stdin=stdin, variables=variables)
 
@@ -145,13 +149,13 @@ def test_the_wheels_only_top_level_name_is_milena(installed: Installed) -> None:
 
 
 def test_the_wheel_has_the_scenarios(installed: Installed) -> None:
-    """Data beside the code: the files must be named to get there."""
+    """The scenarios are package data, which must be declared."""
     read = "import milena.lab.scenarios.script as s; print(*(one for one in s.all_scenarios() if s.source(one)))"
     found = run(str(installed.binaries / "python"), "-P", "-c", read, cwd=installed.binaries)
     assert found.split() == sorted(path.stem for path in (ROOT / "milena" / "lab" / "scenarios").glob("*.yaml"))
 
 
-def test_the_wheel_has_the_sources_and_if_compiled_an_extension_for_each_module_on_the_list(
+def test_the_wheel_has_all_sources_and_if_compiled_an_extension_for_each_listed_module(
     installed: Installed,
 ) -> None:
     with zipfile.ZipFile(installed.wheel) as archive:
@@ -171,7 +175,7 @@ def test_the_wheel_has_the_sources_and_if_compiled_an_extension_for_each_module_
     assert kinds - {".so"} == {".py", ".pyi", ".tsv", ".yaml"}
 
 
-def test_the_form_can_be_chosen(installed: Installed, tmp_path: Path) -> None:
+def test_pure_or_compiled_form_can_be_chosen(installed: Installed, tmp_path: Path) -> None:
     python, milena = (str(installed.binaries / command) for command in ("python", "milena"))
     extensions = "import milena.broker.server, sys; print(sum(str(getattr(one, '__file__', '')).endswith('.so') for "
     extensions += "name, one in sys.modules.items() if name.startswith('milena')))"

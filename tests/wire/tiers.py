@@ -1,4 +1,4 @@
-"""Settings and topics of a tier in a folder, or behind a URL."""
+"""Broker settings and log files of a tier in a folder or at a URL."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def settings(folder: Path) -> dict[str, str]:
 
 
 def settings_of_url(url: str, options: str) -> dict[str, str]:
-    """``options``: JSON, see docs/configuration.md."""
+    """Return the broker settings of a tier at a URL. ``options`` are JSON, see docs/configuration.md."""
     return _settings("milena.tiered.FsspecRemoteStorage", {"url": url, "options": options})
 
 

@@ -1,4 +1,4 @@
-"""Waiting for other processes: for what they write and for their end, never for time alone."""
+"""Functions that wait for other processes: for their output or their end, never for time alone."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from collections.abc import Callable, Iterable
 
 
 class Deadline:
-    """So many seconds from now on."""
+    """A time limit of so many seconds from now on."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
 
     def readable(self, fd: int, what: Callable[[], str]) -> None:
-        """Wait until a descriptor can be read. Raises AssertionError, with ``what()``, when the time is over."""
+        """Wait until a descriptor is readable. Raises AssertionError, with ``what()``, after the time limit."""
         left = max(0.0, self._end - time.monotonic())
         assert select.select([fd], [], [], left)[0], what()
 
 
 def wait_gone(pids: Iterable[int], seconds: float) -> None:
-    """Wait until processes have ended that need not be our children. Raises AssertionError naming one that has not."""
+    """Wait until all processes have ended; they need not be children of this one. Raises AssertionError with the id of
+    one that has not."""
     deadline = Deadline(seconds)
     for pid in pids:
         try:
@@ -35,7 +36,8 @@ def wait_gone(pids: Iterable[int], seconds: float) -> None:
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = 30) -> None:
-    """Ask other processes again and again, for what nothing tells. Raises AssertionError when the time is over."""
+    """Evaluate a condition repeatedly until it holds, if there is no event to wait for. Raises AssertionError after the
+    time limit."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, f"waited {seconds:g} s for {what}"

@@ -1,4 +1,4 @@
-"""The four clients, behind one small interface: what each test does, it does with all of them."""
+"""The four clients behind one interface, so that each test can run with all of them."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ class WireClient(Protocol):
         codec: str = "none",
         halfway: Callable[[], None] = lambda: None,
     ) -> list[int]:
-        """Send the records idempotently, keyed to partitions by the client. Calls ``halfway`` in another thread when
-        about half of them have been acknowledged, and goes on sending.
+        """Send the records idempotently; the client chooses partitions by key. It calls ``halfway`` in another thread
+        when about half of the records have been acknowledged, and continues to send meanwhile.
 
-        Returns the indexes of the acknowledged ones.
+        Returns the indexes of the acknowledged records.
         """
         ...
 
     def consume(
         self, bootstrap: str, topic: str, count: int, *, group: str, halfway: Callable[[], None] = lambda: None
     ) -> list[tuple[int, int, Record]]:
-        """Join the group, read ``count`` records from its committed offsets on (else from the earliest), commit and
-        leave. Each is (partition, offset, (key, value)). Calls ``halfway`` when half of them have been read, before
-        any of them is committed."""
+        """Join the group, read ``count`` records from its committed offsets (else from the earliest), commit and
+        leave. Returns (partition, offset, (key, value)) of each record. The client calls ``halfway`` when half of the
+        records have been read, before any of their offsets is committed."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Something that happens once: in another thread while a client goes on sending, or in that of one who reads."""
+"""Actions that run once, when a client is halfway: in another thread for a producer, in the consumer's own thread."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class Halfway:
-    """Calls ``action`` when ``reached`` has seen enough; ``join`` waits for it and raises what it raised."""
+    """Calls ``action`` in a thread when half of ``count`` is reached. ``join`` waits and raises its exception."""
 
     def __init__(self, count: int, action: Callable[[], None]) -> None:
         self._wanted = max(count // 2, 1)
@@ -27,7 +27,7 @@ class Halfway:
     def _run(self) -> None:
         try:
             self._action()
-        except BaseException as error:  # handed to the test's thread in join
+        except BaseException as error:  # raised in the test's thread by join
             self._error = error
 
     def join(self) -> None:
@@ -38,7 +38,7 @@ class Halfway:
 
 
 class HalfRead:
-    """Calls ``action`` once, in the reader's thread, when half has been read."""
+    """Calls ``action`` once, in the consumer's thread, when half of ``count`` records have been read."""
 
     def __init__(self, count: int, action: Callable[[], None]) -> None:
         self._wanted = max(count // 2, 1)

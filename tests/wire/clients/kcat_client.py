@@ -1,4 +1,4 @@
-"""kcat: librdkafka behind a command line."""
+"""kcat, the command-line client with librdkafka."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LIMIT = 90
 
 
 class KcatClient:
-    """Keys and values are text here: kcat reads lines. It acknowledges all or, by its exit code, nothing."""
+    """Keys and values must be text, because kcat reads lines. Its exit code acknowledges all records or none."""
 
     name = "kcat"
 

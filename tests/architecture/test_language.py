@@ -95,6 +95,7 @@ CLEAN: Final = (
     "tests/simulation",
     "tests/containers",
     "tests/fixtures",
+    "tests/pipeline",
     "tests/unit/broker",
     "tests/unit/client",
     "tests/unit/compiling",

@@ -1,1 +1,1 @@
-"""The data pipeline on Spark, and its planning without it."""
+"""Tests of the data pipeline on Spark, and of its planning without Spark."""

@@ -1,4 +1,4 @@
-"""One Spark session for all tests, made when the first one asks for it; without Spark these tests are skipped."""
+"""One Spark session for all tests, created when the first test requests it. Without Spark these tests are skipped."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def spark() -> Iterator[SparkSession]:
     made.stop()
     assert gateway is not None
     gateway.shutdown()
-    gateway.proc.stdin.close()  # the JVM ends with it
+    gateway.proc.stdin.close()  # the JVM ends with its standard input
     gateway.proc.wait(60)
 
 
@@ -61,7 +61,7 @@ def standalone(_standalone: Standalone) -> Standalone:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A JVM on a busy machine takes its time."""
+    """Raise the time limit of these tests, because a JVM on a busy machine is slow."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(400))

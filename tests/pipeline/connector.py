@@ -1,6 +1,6 @@
-"""Spark's own Kafka connector: its jars, for ``spark.jars``.
+"""The jars of Spark's own Kafka connector, for ``spark.jars``.
 
-SPARK_KAFKA_JARS names a folder that has them already; otherwise Maven copies them into the user's cache once.
+SPARK_KAFKA_JARS names a folder that has the jars already; otherwise Maven copies them into the user's cache once.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ PARTS = 4
 
 
 class NoConnector(Exception):
-    """Why it is not to be had on this machine."""
+    """The jars are not available on this machine; the message is the reason."""
 
 
 @cache
 def connector_jars() -> str:
-    """The jars' paths, as ``spark.jars`` takes them. Raises NoConnector with the reason."""
+    """Return the jars' paths, separated by commas for ``spark.jars``. Raises NoConnector with the reason."""
     named = os.environ.get("SPARK_KAFKA_JARS")
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = Path(named) if named else home / "milena" / "spark-kafka-4.2.0"
@@ -38,7 +38,7 @@ def connector_jars() -> str:
 
 @cache
 def jars_of(name: str) -> str:
-    """The jars that the POM of this name beside this module lists. Raises NoConnector with the reason."""
+    """Return the jars that the POM with this name beside this module lists. Raises NoConnector with the reason."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = home / "milena" / f"spark-{name}-4.2.0"
     if not folder.is_dir():

@@ -1,7 +1,7 @@
-"""Exports into a Delta table in a process of its own, whose session has Delta Lake: ``delta_run JARS TIER FOLDER``.
+"""Exports into a Delta table, as a separate process whose session has Delta Lake: ``delta_run JARS TIER FOLDER``.
 
-Prints how many rows the table has after a first run, after one whose last commit was lost, and after one that found
-nothing new.
+Prints how many rows the table has after a first run, after a run that follows the loss of the last commit, and after
+a run without new records.
 """
 
 from __future__ import annotations

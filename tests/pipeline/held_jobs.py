@@ -1,4 +1,4 @@
-"""Jobs on a Spark cluster, in processes of their own, that stand still in the middle until a test lets them go."""
+"""Jobs on a Spark cluster, as separate processes, whose tasks wait in the middle until a test releases them."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def on_cluster(master, name):
 
 
 class Job:
-    """Runs ``script``, which has ``on_cluster(master, name)`` for a session, and ``held(iterator)`` for its tasks."""
+    """Runs ``script``, which calls ``on_cluster(master, name)`` for a session, and ``held(iterator)`` in its tasks."""
 
     def __init__(self, folder: Path, script: str, *words: str) -> None:
-        """``folder`` gets what it says. ``words`` are in ``sys.argv`` from 2 on."""
+        """``folder`` gets the job's standard error. ``words`` are its arguments, in ``sys.argv`` from index 2 on."""
         self._marks, self._errors = folder / "marks", folder / "job.log"
         self._marks.mkdir()
         environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
@@ -55,7 +55,7 @@ class Job:
         self._process.communicate()
 
     def wait_until_held(self, executors: int) -> None:
-        """A task on each of so many executors stands still."""
+        """Return when a task is waiting on each of so many executors."""
 
         def is_so() -> bool:
             return self._process.poll() is not None or len(self._executors()) == executors
@@ -64,11 +64,11 @@ class Job:
         assert self._process.poll() is None, self._end()
 
     def let_go(self) -> tuple[str, str]:
-        """What it says when it has ended well: on standard output, and on standard error."""
+        """Release the tasks and wait for the job, which must succeed; return its standard output and standard error."""
         (self._marks / "go").touch()
-        told, _ = self._process.communicate(timeout=200)
+        output, _ = self._process.communicate(timeout=200)
         assert self._process.returncode == 0, self._end()
-        return told, self._errors.read_text()
+        return output, self._errors.read_text()
 
     def _executors(self) -> set[str]:
         return {one.name.partition("-")[0] for one in self._marks.iterdir()}

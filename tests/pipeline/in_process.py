@@ -1,4 +1,4 @@
-"""The source without Spark's JVM: planned and read in this process."""
+"""The source without Spark's JVM: it plans and reads in this process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Row = dict[str, Any]
 
 
 def reader_of(**options: object) -> MilenaReader:
-    """Option names may have ``__`` for a dot."""
+    """Return a reader of the source with these options, whose names may have ``__`` for a dot."""
     source = MilenaDataSource({name.replace("__", "."): str(value) for name, value in options.items()})
     reader = source.reader(source.schema())
     assert isinstance(reader, MilenaReader)
@@ -29,7 +29,7 @@ def rows_of(reader: MilenaReader) -> list[Row]:
 
 
 def rows(**options: object) -> list[Row]:
-    """Of the topic ``orders``."""
+    """Read the topic ``orders``."""
     return rows_of(reader_of(**{"subscribe": "orders", **options}))
 
 

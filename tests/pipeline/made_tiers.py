@@ -1,4 +1,4 @@
-"""Tiers in real folders, made of batches without any broker, with the metadata of the brokers if that is wanted."""
+"""Tiers in real folders, made from batches without a broker, optionally with the brokers' segment metadata."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from milena.tiered.segments.segment_metadata import (
 from milena.tiered.store.tier_names import object_path
 
 TIME = 1_700_000_000_000
-"""Of the record with offset 0; each has one second more."""
+"""Timestamp of the record with offset 0. Each following record is one second later."""
 NO_HEADERS: tuple[Header, ...] = ()
 
 
 @dataclass
 class Batch:
-    """Records at ``first`` and the following offsets: values ``v<offset>``, keys ``k<offset modulo 10>``."""
+    """A batch of records from offset ``first`` on, with values ``v<offset>`` and keys ``k<offset modulo 10>``."""
 
     first: int
     count: int
     epoch: int = 0
     codec: Codec = Codec.NONE
     producer: tuple[int, int, int] | None = None
-    """Id, epoch and base sequence."""
+    """Producer id, producer epoch and base sequence."""
     transactional: bool = False
     control: bool = False
     headers: tuple[Header, ...] = NO_HEADERS
     size: int = 0
-    """Bytes to which values are filled."""
+    """Values are padded to so many bytes."""
 
     def bytes(self) -> bytes:
         builder = BatchBuilder()
@@ -74,7 +74,7 @@ class Batch:
 
 @dataclass
 class MadeTier:
-    """A tier's folder, and the events that the brokers would have published."""
+    """A tier's folder, and the segment metadata events that brokers would have published."""
 
     folder: Path
     events: list[MetadataEvent] = field(default_factory=list)
@@ -94,9 +94,9 @@ class MadeTier:
         open_at: int | None = None,
         end: int | None = None,
     ) -> RemoteLogSegmentMetadata:
-        """A segment of these batches, with an index entry for each. ``epochs``: start offsets of the log's epochs up to
-        here; ``aborted``: producer id, first and last offset; ``open_at``: a transaction begins there and does not end
-        here."""
+        """Add a segment of these batches, with an index entry for each. ``epochs``: start offsets of the leader epochs
+        up to this segment; ``aborted``: producer id, first and last offset of aborted transactions; ``open_at``: first
+        offset of a transaction that does not end in this segment."""
         self.made += 1
         start = batches[0].first
         data, offsets, times = bytearray(), bytearray(), bytearray()
@@ -151,11 +151,11 @@ class MadeTier:
             path.unlink()
 
     def finished(self, segment: RemoteLogSegmentMetadata) -> None:
-        """Announce one more segment."""
+        """Add the event that the copy of a segment has finished."""
         self.events += events_of(replace(segment))
 
     def metadata(self, folder: Path, *, values: Sequence[bytes] = ()) -> Path:
-        """A log directory with the metadata topic in it, and ``values`` behind."""
+        """Write a log directory with the metadata topic: all events, then records with ``values``. Return its path."""
         log = folder / f"{REMOTE_LOG_METADATA_TOPIC}-0" / f"{0:020d}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         (folder / "meta.properties").write_text("version=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\nnode.id=1\n")
@@ -169,5 +169,5 @@ class MadeTier:
 
 
 def run(first: int, end: int, *, by: int = 10, **more: object) -> list[Batch]:
-    """Batches of ``by`` records with the offsets ``first`` to ``end`` (exclusive)."""
+    """Return batches of ``by`` records with the offsets ``first`` to ``end`` (exclusive)."""
     return [Batch(at, min(by, end - at), **more) for at in range(first, end, by)]  # type: ignore[arg-type]

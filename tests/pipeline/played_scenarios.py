@@ -1,5 +1,5 @@
-"""Scenarios as they stand after some of their steps: tier and brokers' directories in real folders, beside what a
-consumer of the leader reads."""
+"""The states of scenarios after each of their steps: tier and brokers' directories in real folders, and the records
+that a consumer reads from the leader."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DISK, TIER = "/data-1/", "/tier/"
 
 @dataclass(frozen=True)
 class Stand:
-    """After a step. ``folder`` has ``tier``, and a directory of each running broker, by its letter."""
+    """The state after a step. ``folder`` has ``tier``, and a directory for each running broker, named by its letter."""
 
     place: str
     step: int
@@ -35,30 +35,30 @@ class Stand:
     """Whether segments of the tier may have been cleaned."""
     log_start: int
     tiered: int
-    """The last offset of which the leader knows that the tier has it, or -1."""
+    """The leader's highest offset in remote storage, or -1."""
     local: int
-    """The first offset that the leader itself has."""
+    """The leader's local log start offset."""
     consumed: Sequence[ConsumedRecord] | None
-    """None if a consumer cannot read all of it."""
+    """None if a consumer cannot read the whole log."""
 
     @property
     def tier(self) -> Path:
         return self.folder / "tier"
 
     def directories(self, *brokers: str) -> str:
-        """As option ``metadata`` takes them."""
+        """Return the directories of these brokers in the form of the option ``metadata``."""
         return ",".join(str(self.folder / one) for one in brokers)
 
 
 def stands(scenario: str, variant: str, folder: Path) -> list[Stand]:
-    """The scenario in the simulated world, up to each of its steps, where ``t-0`` can be read then."""
+    """Play the scenario in the simulated world up to each of its steps; return those in which ``t-0`` can be read."""
     whole = load(scenario, variant)
     played = [stand_after(whole, count, folder / str(count)) for count in range(1, len(whole.steps) + 1)]
     return [one for one in played if one is not None and one.consumed is not None]
 
 
 def stand_after(whole: Script, step: int, folder: Path) -> Stand | None:
-    """None if nobody leads ``t-0``."""
+    """Play the scenario up to a step and return the state; None if ``t-0`` has no leader."""
     script = replace(whole, steps=whole.steps[:step])
 
     async def run(world: World) -> Stand | None:
@@ -69,7 +69,7 @@ def stand_after(whole: Script, step: int, folder: Path) -> Stand | None:
             return None
         try:
             offsets, consumed = await _consumed(driver, BROKERS[leader - 1])
-        except KafkaError:  # the tier is closed, or has lost what it had
+        except KafkaError:  # the tier is unavailable, or has lost objects
             offsets, consumed = (-1, -1, -1), None
         running = [one for one in script.brokers if world.machines[host_of(node_id(one))].alive]
         write(world.tier, TIER, folder / "tier")
@@ -98,7 +98,7 @@ async def _consumed(driver: SimulatedDriver, leader: str) -> tuple[tuple[int, in
 
 
 def write(storage: Storage, below: str, folder: Path) -> None:
-    """Files of a simulated disk, as real ones."""
+    """Write the files of a simulated disk as real files."""
     folder.mkdir(parents=True)
     for path, inode in storage.files.items():
         if path.startswith(below):

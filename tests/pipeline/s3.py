@@ -1,4 +1,4 @@
-"""A store like S3 for a tier: moto's server, in a process of its own."""
+"""An S3-compatible store for a tier: moto's server, as a separate process."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ for folder in sys.argv[2:]:
 
 @contextmanager
 def s3(folder: Path, *filled: Path) -> Iterator[str]:
-    """A bucket in which URL is, with what the folder ``filled`` has: the options (JSON) to reach it. ``folder`` gets
-    the server's log. Skips the test if there is no moto."""
+    """Start a server with the bucket of URL, which has the files of the folder ``filled``; yields the options (JSON) to
+    reach it. ``folder`` gets the server's log. Skips the test if moto is not installed."""
     if not (find_spec("moto") and find_spec("s3fs")):
         pytest.skip("needs moto[server] and s3fs")
     log = folder / "moto.log"

@@ -1,4 +1,4 @@
-"""A Spark cluster of its own processes: a master and workers of Spark's standalone scheduler."""
+"""A Spark cluster of separate processes: a master and workers of Spark's standalone scheduler."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WORKER = "org.apache.spark.deploy.worker.Worker"
 
 
 class Standalone:
-    """Its workers have one core each, on this machine. ``folder`` gets their logs and what they work with."""
+    """A cluster on this machine whose workers have one core each. ``folder`` gets logs and work directories."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -26,7 +26,7 @@ class Standalone:
         self.master = _said(log, r"spark://127\.0\.0\.1:\d+")
 
     def bring(self, count: int) -> None:
-        """So many workers run then: those that are missing are started."""
+        """Start workers until so many run."""
         down = [n for n in range(count) if n not in self._workers or self._workers[n].poll() is not None]
         logs = []
         for n in down:
@@ -38,7 +38,7 @@ class Standalone:
             _said(log, "Successfully registered with master")
 
     def kill(self, worker: int) -> None:
-        """With the executors that it has started."""
+        """Kill a worker together with its executors."""
         _kill(self._workers[worker])
 
     def end(self) -> None:
@@ -66,7 +66,7 @@ def _said(log: Path, pattern: str) -> str:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Its whole group: a worker's executors are in it."""
+    """Kill the process group of a process, which has a worker's executors."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()

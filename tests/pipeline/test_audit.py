@@ -1,4 +1,4 @@
-"""The job ``audit`` finds in a tier what was done to it, and names it."""
+"""The job ``audit`` finds and names defects of a tier."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def kinds(frame: DataFrame) -> list[tuple[str, str | None, bool]]:
     return sorted((one.kind, one.topic, one.harmless) for one in frame.collect())
 
 
-def test_a_tier_in_order_has_no_findings_and_a_page(spark: SparkSession, made: MadeTier, tmp_path: Path) -> None:
+def test_a_tier_without_defects_has_no_findings_and_a_page(spark: SparkSession, made: MadeTier, tmp_path: Path) -> None:
     made.add(run(0, 100))
     made.add(run(100, 250))
     made.add(run(0, 30, epoch=3), topic="clicks", number=1, epochs={3: 0})
@@ -55,8 +55,8 @@ def test_each_defect_is_named(spark: SparkSession, made: MadeTier, tmp_path: Pat
     made.log(segments[0]).write_bytes(data)
     made.remove(segments[1])
     metadata = made.metadata(tmp_path / "broker")
-    made.add(run(0, 10), topic="unknown")  # no metadata of it
-    made.remove(made.add(run(0, 10), topic="never"))  # neither metadata nor objects
+    made.add(run(0, 10), topic="unknown")  # the segment has no metadata
+    made.remove(made.add(run(0, 10), topic="never"))  # the segment has neither metadata nor objects
     result = audit(spark, options(made, metadata), str(tmp_path / "audit"), price=2.0)
     assert result.findings == 3
     found = spark.read.parquet(str(tmp_path / "audit" / "findings"))
@@ -67,19 +67,19 @@ def test_each_defect_is_named(spark: SparkSession, made: MadeTier, tmp_path: Pat
     assert topics["unknown"].unreadCost == pytest.approx(topics["unknown"].bytes * 2.0 / (1 << 30))
 
 
-def test_gaps_and_foreign_epochs_are_found_by_the_files_alone(
+def test_gaps_and_foreign_epochs_are_found_without_metadata(
     spark: SparkSession, made: MadeTier, tmp_path: Path
 ) -> None:
     made.add(run(0, 100))
     made.add(run(150, 200), epochs={0: 0, 2: 150})
-    made.add(run(100, 150, epoch=1), epochs={0: 0, 1: 100})  # of another log: epoch 1 has no offsets in the newest one
+    made.add(run(100, 150, epoch=1), epochs={0: 0, 1: 100})  # from another log: the newest has no epoch 1
     result = audit(spark, options(made), str(tmp_path / "audit"))
     found = spark.read.parquet(str(tmp_path / "audit" / "findings"))
     assert ("unreferenced", "orders", False) in kinds(found)
     assert result.findings == found.where("not harmless").count() > 0
 
 
-def test_an_audit_that_ended_half_way_reads_the_rest_alone(
+def test_an_audit_that_was_interrupted_reads_only_the_remaining_units(
     spark: SparkSession, made: MadeTier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("milena.pipeline.jobs.audit.job.UNIT", 1)
@@ -95,15 +95,16 @@ def test_an_audit_that_ended_half_way_reads_the_rest_alone(
     with pytest.raises(PipelineError, match=r"has a job that was started with tier=.*topics=\.\*: use these options"):
         audit(spark, source_options({"tier": str(made.folder), "subscribe": "orders"}), folder)
     damaged = made.log(segments[0])
-    damaged.write_bytes(damaged.read_bytes()[:-1] + b"!")  # it has been read already
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"!")  # this unit has been read already
     parts: list[int] = []
     result = audit(spark, options(made, metadata), folder, progress=lambda what, part, whole, unit: parts.append(part))
     assert (result.segments, result.findings, len(parts)) == (3, 0, 3)
     assert parts[0] > 0
-    assert audit(spark, options(made, metadata), folder).findings == 1  # it had ended: everything is read again
+    # The last audit had finished, so a new one reads everything again.
+    assert audit(spark, options(made, metadata), folder).findings == 1
 
 
-def test_what_a_running_cluster_changed_meanwhile_is_harmless(spark: SparkSession) -> None:
+def test_changes_of_a_running_cluster_during_the_audit_are_no_defects(spark: SparkSession) -> None:
     def finding(kind: str, partition: int, segment: str | None) -> tuple[object, ...]:
         return kind, "orders", "id", partition, segment, "what", False
 
@@ -121,7 +122,7 @@ def test_what_a_running_cluster_changed_meanwhile_is_harmless(spark: SparkSessio
     )
 
 
-def test_segments_that_came_went_or_changed_have_moved() -> None:
+def test_segments_that_were_added_removed_or_changed_count_as_moved() -> None:
     def row(one: str, state: str = "COPY_SEGMENT_FINISHED") -> dict[str, object]:
         return {"segmentId": one, "state": state, "size": 5}
 
@@ -130,13 +131,13 @@ def test_segments_that_came_went_or_changed_have_moved() -> None:
     assert [one["segmentId"] for one in moved(before, after)] == ["gone", "deleted", "new"]
 
 
-def test_units_hold_about_as_much_as_they_should() -> None:
+def test_units_have_about_the_target_size() -> None:
     rows: list[dict[str, object]] = [{"size": 400 << 20} for _ in range(5)]
     assert [len(one) for one in units(rows)] == [2, 2, 1]
     assert not list(units([]))
 
 
-def test_a_folder_with_something_else_is_left_alone(spark: SparkSession, made: MadeTier, tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_not_touched(spark: SparkSession, made: MadeTier, tmp_path: Path) -> None:
     made.add([Batch(0, 1)])
     (tmp_path / "mine").write_text("something")
     with pytest.raises(PipelineError, match="is not empty, and has no results of a job"):
@@ -145,15 +146,15 @@ def test_a_folder_with_something_else_is_left_alone(spark: SparkSession, made: M
 
 
 @pytest.mark.parametrize("time", [1_700_000_000_000_000, 1_700_000_000_000_000_000])
-def test_times_behind_all_calendars_are_no_end_of_an_audit(
+def test_timestamps_beyond_all_calendars_do_not_fail_an_audit(
     made: MadeTier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time: int
 ) -> None:
-    monkeypatch.setattr("tests.pipeline.made_tiers.TIME", time)  # of a producer that writes micro- or nanoseconds
+    monkeypatch.setattr("tests.pipeline.made_tiers.TIME", time)  # as from a producer that writes micro- or nanoseconds
     segment = made.add(run(0, 30))
     made.events[:] = [replace(one, event_timestamp_ms=time) for one in made.events]
-    for told in (options(made), options(made, made.metadata(tmp_path / "broker"))):
-        found = as_arrow(inventory(told).rows, SEGMENTS)
-        (checked,) = SegmentChecks(told.tier, "", 0)(iter([found]))
+    for chosen_options in (options(made), options(made, made.metadata(tmp_path / "broker"))):
+        found = as_arrow(inventory(chosen_options).rows, SEGMENTS)
+        (checked,) = SegmentChecks(chosen_options.tier, "", 0)(iter([found]))
         assert checked.column("newest").to_pylist()[0].year == 9999
         (row,) = checked.drop_columns(["metadata"]).to_pylist()
         assert (row["records"], row["found"], row["endOffset"]) == (30, [], segment.end_offset)

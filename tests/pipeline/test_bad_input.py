@@ -1,4 +1,4 @@
-"""What is wrong is told with its object and offset, or left out where ``failOnDataLoss=false`` says so."""
+"""Errors name object and offset; with ``failOnDataLoss=false`` the affected records are left out instead."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BATCH = len(Batch(100, 10).bytes())
     ],
 )
 @pytest.mark.parametrize("last", [True, False])
-def test_a_truncated_log_is_no_shorter_one_where_only_files_tell(
+def test_a_truncated_log_without_metadata_is_an_error_and_not_a_shorter_segment(
     made: MadeTier, cut: Callable[[bytes], bytes], left: int, last: bool
 ) -> None:
     made.add(run(0, 100))
@@ -89,7 +89,7 @@ def test_a_segment_that_is_deleted_between_its_pieces_is_named_with_the_offset(m
         {"startingTimestamp": TIME + 50_000, "endingOffsets": json.dumps({"orders": {"0": 20}})},
     ],
 )
-def test_an_end_before_the_beginning_is_a_contradiction(made: MadeTier, bounds: dict[str, object]) -> None:
+def test_an_end_offset_before_the_start_offset_is_refused(made: MadeTier, bounds: dict[str, object]) -> None:
     made.add(run(0, 100))
     options = "options starting.* and ending.* contradict each other: orders-0 would be read from offset 50 to 19"
     with pytest.raises(PipelineError, match=options) as raised:
@@ -97,7 +97,7 @@ def test_an_end_before_the_beginning_is_a_contradiction(made: MadeTier, bounds: 
     assert not isinstance(raised.value, DataLoss)
 
 
-def test_a_partition_that_does_not_exist_is_told_by_the_sink(tmp_path: Path) -> None:
+def test_the_sink_reports_a_partition_that_does_not_exist(tmp_path: Path) -> None:
     with LocalCluster.start(tmp_path, brokers=1) as running:
         create_topic(running.bootstrap, "two", partitions=2)
         where = {"kafka.bootstrap.servers": running.bootstrap}
@@ -111,12 +111,10 @@ def test_a_partition_that_does_not_exist_is_told_by_the_sink(tmp_path: Path) -> 
             write(sink_options(where), iter([pa.RecordBatch.from_pydict({"value": [b"x"], "topic": [None]})]))
 
 
-def test_a_session_that_was_not_registered_is_told_which_setting_is_missing(
-    spark: SparkSession, made: MadeTier
-) -> None:
+def test_the_error_of_an_unregistered_session_names_the_missing_setting(spark: SparkSession, made: MadeTier) -> None:
     made.add(run(0, 10))
     stock = spark.newSession()
-    stock.createDataFrame([], "a int")  # makes it the active one, in which Spark registers
+    stock.createDataFrame([], "a int")  # makes this session the active one, in which Spark registers the source
     stock.conf.set(PUSHDOWN, "false")
     stock.dataSource.register(MilenaDataSource)
     reading = stock.read.format("milena").option("tier", str(made.folder)).option("subscribe", "orders")

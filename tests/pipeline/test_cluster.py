@@ -1,4 +1,4 @@
-"""Source and sink on a Spark cluster: a worker that is killed in the middle takes nothing with it."""
+"""Source and sink on a Spark cluster: no record is lost when a worker is killed in the middle of a job."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def by_s3(made: MadeTier, folder: Path) -> Iterator[dict[str, str]]:
 
 
 @pytest.mark.parametrize("reached", [by_path, by_s3])
-def test_a_job_ends_with_the_right_result_though_a_worker_is_killed(
+def test_a_job_has_the_right_result_although_a_worker_is_killed(
     tier: MadeTier,
     tmp_path: Path,
     standalone: Standalone,
@@ -93,12 +93,12 @@ def test_a_job_ends_with_the_right_result_though_a_worker_is_killed(
         with Job(tmp_path, JOB, standalone.master, given) as job:
             job.wait_until_held(2)
             standalone.kill(1)
-            told, errors = job.let_go()
-    assert json.loads(told) == expected()
+            output, errors = job.let_go()
+    assert json.loads(output) == expected()
     assert "Lost executor" in errors
 
 
-def test_what_a_killed_worker_wrote_is_written_again_and_nothing_is_missing(
+def test_records_of_a_killed_worker_are_written_again_and_none_is_missing(
     tier: MadeTier, tmp_path: Path, standalone: Standalone
 ) -> None:
     with LocalCluster.start(tmp_path / "cluster", brokers=1) as to, by_path(tier, tmp_path) as options:

@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector, which users have, works against our brokers: batch and streaming, source and sink."""
+"""Spark's own Kafka connector works with Milena's brokers: batch and streaming, source and sink."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tests.pipeline.made_tiers import MadeTier, run
 
 
 @pytest.mark.timeout(400)
-def test_a_unit_that_delta_has_and_the_export_does_not_know_of_is_not_written_again(
+def test_a_unit_that_delta_committed_but_the_export_did_not_record_is_not_written_again(
     made: MadeTier, tmp_path: Path
 ) -> None:
     if shutil.which("java") is None:

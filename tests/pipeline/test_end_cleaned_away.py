@@ -1,4 +1,4 @@
-"""A log at the brokers whose last records a cleaner has removed, and one that has lost them."""
+"""Logs whose last offsets have no records: after compaction that is no loss, otherwise it is."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from milena.protocol.records.records import BatchBuilder
 from tests.unit.tiered.segments import PARTITION
 
 RECORDS = 10
-"""What is left of the log, from offset 0 on."""
+"""The records that the log still has, from offset 0 on."""
 
 
 def read(
     monkeypatch: pytest.MonkeyPatch, asked: list[int], *, high_watermark: int, end: int, local_start: int = 0
 ) -> list[int]:
-    """The base offsets of batches with offsets up to 19. ``asked``: takes the offsets of the fetches."""
+    """Read batches with offsets up to 19 and return their base offsets. ``asked`` gets the offsets of the fetches."""
     builder = BatchBuilder()
     for _ in range(RECORDS):
         builder.append(timestamp=1, value=b"v")
@@ -45,7 +45,7 @@ def read(
         return [int(one.base_offset) for one in source.batches(Stretch(PARTITION, 0, 19, 1))]
 
 
-def test_what_a_cleaner_has_removed_at_the_end_is_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_that_compaction_removed_at_the_log_end_are_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     assert read(monkeypatch, asked, high_watermark=20, end=20) == [0]
     assert asked == [0, RECORDS, RECORDS]
@@ -59,7 +59,7 @@ def test_what_a_cleaner_has_removed_at_the_end_is_no_loss(monkeypatch: pytest.Mo
         pytest.param(20, 20, 15, id="the tier does not answer"),
     ],
 )
-def test_records_that_do_not_come_are_a_loss(
+def test_records_that_fetches_do_not_return_are_a_loss(
     monkeypatch: pytest.MonkeyPatch, high_watermark: int, end: int, local_start: int
 ) -> None:
     asked: list[int] = []

@@ -1,4 +1,4 @@
-"""The job ``export``: each record once, whenever it is stopped."""
+"""The job ``export`` writes each record once, wherever it is interrupted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def files(table: Export) -> list[str]:
     return sorted(str(one.relative_to(table.path(DATA))) for one in Path(table.path(DATA)).rglob("*.parquet"))
 
 
-def test_records_are_exported_once_and_what_is_new_with_each_run(
+def test_each_run_exports_the_new_records_once(
     spark: SparkSession, made: MadeTier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("milena.pipeline.jobs.export.job.UNIT", 3000)
@@ -69,7 +69,7 @@ def test_records_are_exported_once_and_what_is_new_with_each_run(
         export(spark, place, chosen, folder)
 
 
-def test_what_does_not_have_its_form_stays_whole(spark: SparkSession) -> None:
+def test_values_that_do_not_fit_the_format_are_exported_as_bytes(spark: SparkSession) -> None:
     rows = [
         ("t", 0, 0, None, 0, b"k", b'{"id":7,"name":"x"}', None),
         ("t", 0, 1, None, 0, b"\xff", b"no document", None),
@@ -95,7 +95,7 @@ def test_what_does_not_have_its_form_stays_whole(spark: SparkSession) -> None:
         Form.of("avro")
 
 
-def test_a_job_that_ends_before_its_commit_has_written_nothing(tmp_path: Path) -> None:
+def test_a_job_interrupted_before_its_commit_has_exported_nothing(tmp_path: Path) -> None:
     table = Export.opened(str(tmp_path / "t"), PLAIN)
     staged(table, "topic=orders/a.parquet")
     again = Export.opened(str(tmp_path / "t"), PLAIN)
@@ -104,7 +104,7 @@ def test_a_job_that_ends_before_its_commit_has_written_nothing(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("moved", [0, 1, 2])
-def test_a_job_that_ends_behind_its_commit_moves_the_rest_of_its_files(
+def test_a_job_interrupted_after_its_commit_moves_its_remaining_files_in_the_next_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: int
 ) -> None:
     table = Export.opened(str(tmp_path / "t"), PLAIN)
@@ -131,7 +131,7 @@ def test_a_job_that_ends_behind_its_commit_moves_the_rest_of_its_files(
     assert len(files(again)) == 3 and again.position.ends == {("orders", 0): 20}
 
 
-def test_two_jobs_do_not_commit_the_same(tmp_path: Path) -> None:
+def test_two_jobs_do_not_commit_the_same_unit(tmp_path: Path) -> None:
     one, other = (Export.opened(str(tmp_path / "t"), PLAIN) for _ in range(2))
     one.commit(UNIT)
     with pytest.raises(PipelineError, match="has committed 0 meanwhile"):
@@ -142,7 +142,9 @@ def test_two_jobs_do_not_commit_the_same(tmp_path: Path) -> None:
         Export.opened(str(tmp_path / "t"), PLAIN)
 
 
-def test_offsets_that_come_next_and_are_gone_are_a_loss(spark: SparkSession, made: MadeTier, tmp_path: Path) -> None:
+def test_next_offsets_that_are_not_there_any_more_are_a_loss(
+    spark: SparkSession, made: MadeTier, tmp_path: Path
+) -> None:
     place, chosen, folder = {"tier": str(made.folder)}, {"subscribe": "orders"}, str(tmp_path / "table")
     first = made.add(run(0, 10))
     export(spark, place, chosen, folder)

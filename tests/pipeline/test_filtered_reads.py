@@ -1,4 +1,4 @@
-"""A read with a condition shows what Spark shows if it has all rows and evaluates the condition itself."""
+"""A read with a condition returns the rows that Spark selects from all rows by evaluating the condition itself."""
 
 from __future__ import annotations
 
@@ -96,27 +96,27 @@ def places(frame: DataFrame) -> set[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
-def test_a_read_with_a_condition_is_what_is_left_of_a_read_without(
+def test_a_read_with_a_condition_equals_a_filtered_read_without_one(
     spark: SparkSession, tier: MadeTier, zone: str
 ) -> None:
-    assert TIME == 1_700_000_000_000  # 2023-11-14 22:13:20 UTC, of offset 0
+    assert TIME == 1_700_000_000_000  # 2023-11-14 22:13:20 UTC, the timestamp of offset 0
     session = register(spark.newSession())
     session.conf.set(ZONE, zone)
     frame = reading(session, tier)
     every = [*ODD, *conditions(Random(zone), COUNT)]
     wanted = frame.select(*COLUMNS, "timestamp", "key")
     whole = session.createDataFrame(wanted.collect(), wanted.schema)
-    told = whole.select(*COLUMNS, *(expr(one).alias(str(at)) for at, one in enumerate(every))).collect()
+    evaluated = whole.select(*COLUMNS, *(expr(one).alias(str(at)) for at, one in enumerate(every))).collect()
     wrong = []
     for at, one in enumerate(every):
-        expected = {tuple(row[name] for name in COLUMNS) for row in told if row[str(at)]}
+        expected = {tuple(row[name] for name in COLUMNS) for row in evaluated if row[str(at)]}
         found = places(frame.where(one))
         if found != expected:
             wrong.append(f"{one}: {sorted(found ^ expected)[:5]}")
     assert not wrong
 
 
-def test_reads_are_joined_kept_and_made_in_two_sessions_at_once(spark: SparkSession, tier: MadeTier) -> None:
+def test_reads_can_be_joined_cached_and_run_in_two_sessions_at_once(spark: SparkSession, tier: MadeTier) -> None:
     frame = reading(spark, tier)
     low, high = frame.where("offset < 20 and topic = 'orders'"), frame.where("offset >= 15 and partition = 1")
     both = low.alias("a").join(high.alias("b"), ["topic", "offset"])
@@ -133,10 +133,10 @@ def test_reads_are_joined_kept_and_made_in_two_sessions_at_once(spark: SparkSess
     assert mine.where("offset > 40").count() == theirs.where("offset > 40").count() == 16
 
 
-def test_a_query_without_a_condition_shows_all_rows_behind_one_with_a_condition(
+def test_a_query_without_a_condition_returns_all_rows_after_one_with_a_condition(
     spark: SparkSession, tier: MadeTier
 ) -> None:
-    # Spark 4.2 plans a Python source that takes filters once for all queries of a load, with those of one of them.
+    # Spark 4.2 plans a Python source with filters only once for all queries of a load, with the filters of one query.
     for pushdown in ("true", "false"):
         session = register(spark.newSession())
         session.conf.set(PUSHDOWN, pushdown)
@@ -146,7 +146,7 @@ def test_a_query_without_a_condition_shows_all_rows_behind_one_with_a_condition(
         assert parts[0].union(parts[1]).count() == 30
 
 
-def test_conditions_are_applied_by_the_source_if_that_is_asked_for(spark: SparkSession, tier: MadeTier) -> None:
+def test_the_source_applies_conditions_if_an_option_requests_it(spark: SparkSession, tier: MadeTier) -> None:
     session = register(spark.newSession())
     session.conf.set(PUSHDOWN, "true")
     found = {
@@ -156,7 +156,7 @@ def test_conditions_are_applied_by_the_source_if_that_is_asked_for(spark: SparkS
     assert [len(rows) for rows in found.values()] == [16, 6, 2]
 
 
-def test_a_cached_read_is_the_tier_of_its_time(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_cached_read_does_not_show_later_records(spark: SparkSession, tmp_path: Path) -> None:
     made = MadeTier(tmp_path / "tier")
     made.add(run(0, 10), topic="orders")
     frame = reading(spark, made)

@@ -1,4 +1,4 @@
-"""A filter that the source takes leaves nothing to Spark, and takes nothing away that Spark would show."""
+"""The source applies the filters that it accepts completely, and drops no row that Spark would return."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ comparisons = st.one_of(
 
 
 @given(filters=st.lists(comparisons, max_size=5))
-def test_what_is_left_and_what_is_taken_are_the_filters(filters: list[Any]) -> None:
+def test_accepted_and_remaining_filters_together_equal_the_given_ones(filters: list[Any]) -> None:
     pushed = PushedFilters()
     left = list(pushed.push(filters))
     assert all(any(one is other for other in filters) for one in left)
@@ -61,13 +61,13 @@ def test_what_is_left_and_what_is_taken_are_the_filters(filters: list[Any]) -> N
             assert (read and all(map(passes, left))) == all(map(passes, filters))
 
 
-def test_others_are_left_to_spark() -> None:
+def test_unsupported_filters_are_left_to_spark() -> None:
     others = [StringStartsWith(("topic",), "a"), EqualTo(("key",), b"k"), EqualTo(("offset",), None)]
     pushed = PushedFilters()
     assert list(pushed.push(others)) == others and pushed == PushedFilters()
 
 
-def test_times_are_taken_down_to_whole_milliseconds() -> None:
+def test_filters_on_timestamps_are_rounded_to_whole_milliseconds() -> None:
     pushed = PushedFilters()
     time = datetime(1970, 1, 1, 0, 0, 5, 1999, UTC)
     assert list(pushed.push([GreaterThan(("timestamp",), time)])) and pushed.since == 5001

@@ -1,4 +1,4 @@
-"""A plan that goes on from the last one of its process finds what one of a new process does."""
+"""A plan that continues from the last plan of its process finds the same segments as a plan in a new process."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.pipeline.made_tiers import MadeTier, run
 
 
 @pytest.fixture(autouse=True)
-def shelf(monkeypatch: pytest.MonkeyPatch) -> PlanCache:
-    """This test's own."""
+def plan_cache(monkeypatch: pytest.MonkeyPatch) -> PlanCache:
+    """A plan cache that only this test uses."""
     own = PlanCache()
     monkeypatch.setattr(catalogue, "PLAN_CACHE", own)
     return own
@@ -30,7 +30,7 @@ def shelf(monkeypatch: pytest.MonkeyPatch) -> PlanCache:
 
 @pytest.fixture
 def resolutions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The numbers of partitions whose segments were gone through."""
+    """Returns the numbers of the partitions whose segments were resolved again."""
     found: list[int] = []
 
     def noted(*given: object) -> object:
@@ -41,7 +41,7 @@ def resolutions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def test_a_plan_goes_on_with_what_has_come(made: MadeTier, tmp_path: Path, resolutions: list[int]) -> None:
+def test_a_plan_continues_with_new_metadata_events(made: MadeTier, tmp_path: Path, resolutions: list[int]) -> None:
     folder = tmp_path / "data"
     made.add(run(0, 100))
     made.add(run(0, 30), number=1)
@@ -62,7 +62,7 @@ def test_a_plan_goes_on_with_what_has_come(made: MadeTier, tmp_path: Path, resol
     assert found() == sorted([*range(100), *range(30), *range(5)]) and resolutions == [2]
 
 
-def test_another_choice_of_topics_is_another_plan(made: MadeTier, tmp_path: Path) -> None:
+def test_other_topics_need_another_plan(made: MadeTier, tmp_path: Path) -> None:
     made.add(run(0, 10))
     made.add(run(0, 20), topic="clicks")
     places = {"tier": made.folder, "metadata": made.metadata(tmp_path / "data")}
@@ -75,8 +75,8 @@ def test_another_choice_of_topics_is_another_plan(made: MadeTier, tmp_path: Path
         offsets(**places, subscribe="other")
 
 
-def test_another_tier_is_another_plan(made: MadeTier, tmp_path: Path) -> None:
-    """In a copy that lacks files, fewer leader epochs are known."""
+def test_another_tier_needs_another_plan(made: MadeTier, tmp_path: Path) -> None:
+    """A copy of the tier that lacks files has fewer leader epochs."""
     made.add(run(0, 10))
     made.add(run(10, 20, epoch=2), epochs={0: 0, 1: 5, 2: 10})
     more = {"metadata": made.metadata(tmp_path / "data"), "failOnDataLoss": False}
@@ -87,19 +87,19 @@ def test_another_tier_is_another_plan(made: MadeTier, tmp_path: Path) -> None:
     assert offsets(tier=made.folder, **more) == [*range(5), *range(10, 20)]
 
 
-def test_after_an_error_nothing_is_kept(made: MadeTier, tmp_path: Path, shelf: PlanCache) -> None:
+def test_nothing_is_cached_after_an_error(made: MadeTier, tmp_path: Path, plan_cache: PlanCache) -> None:
     made.add(run(0, 10))
     folder = tmp_path / "data"
     assert len(offsets(tier=made.folder, metadata=made.metadata(folder))) == 10
     for _ in range(2):
         with pytest.raises(PipelineError, match=r"partition 0 of the metadata topic in .* cannot be read"):
             offsets(tier=made.folder, metadata=made.metadata(folder, values=[b"\x01\x09\x00"]))
-        assert shelf._held is None
+        assert plan_cache._held is None
     assert len(offsets(tier=made.folder, metadata=made.metadata(folder))) == 10
 
 
-def test_what_of_other_topics_is_damaged_does_no_harm(made: MadeTier, tmp_path: Path) -> None:
-    """Of them it is only read that they are there, and that no newer broker has written it."""
+def test_damaged_metadata_of_other_topics_do_not_fail_a_plan(made: MadeTier, tmp_path: Path) -> None:
+    """From events of other topics, a plan only reads topic and format version."""
     made.add(run(0, 10))
     other = made.add(run(0, 10), topic="other")
     value = serialize(other)
@@ -109,14 +109,14 @@ def test_what_of_other_topics_is_damaged_does_no_harm(made: MadeTier, tmp_path: 
         offsets(**places, subscribe="other")
 
 
-def test_two_plans_side_by_side_share_nothing() -> None:
-    shelf = PlanCache()
-    first = shelf.take("a", partial(MetadataReader, EventDecoder))
-    second = shelf.take("a", partial(MetadataReader, EventDecoder))
+def test_two_concurrent_plans_share_no_reader() -> None:
+    plan_cache = PlanCache()
+    first = plan_cache.take("a", partial(MetadataReader, EventDecoder))
+    second = plan_cache.take("a", partial(MetadataReader, EventDecoder))
     assert first is not second
-    shelf.put("a", first)
-    shelf.put("a", second)
-    assert shelf.take("a", partial(MetadataReader, EventDecoder)) is second
-    shelf.put("a", second)
-    assert shelf.take("b", partial(MetadataReader, EventDecoder)) is not second
-    assert shelf.take("a", partial(MetadataReader, EventDecoder)) is not second
+    plan_cache.put("a", first)
+    plan_cache.put("a", second)
+    assert plan_cache.take("a", partial(MetadataReader, EventDecoder)) is second
+    plan_cache.put("a", second)
+    assert plan_cache.take("b", partial(MetadataReader, EventDecoder)) is not second
+    assert plan_cache.take("a", partial(MetadataReader, EventDecoder)) is not second

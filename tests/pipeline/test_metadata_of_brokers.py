@@ -1,4 +1,4 @@
-"""What a plan goes on with that has read the metadata topic from brokers."""
+"""Plans that read the metadata topic from brokers, and continue from the last one."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from tests.unit.tiered.segments import PARTITION, segment
 
 
 def event(number: int, offset: int, epoch: int) -> BatchView:
-    """Of segment ``number``, which has the offsets from ten times that on."""
+    """Return the event of segment ``number``, whose ten offsets begin at ten times its number."""
     builder = BatchBuilder()
     builder.append(timestamp=1, value=serialize(segment(number, 10 * number, 10 * number + 9, {0: 0})))
     return next(iter_batches(memoryview(builder.build(base_offset=Offset(offset), leader_epoch=LeaderEpoch(epoch)))))
 
 
 def planned(monkeypatch: pytest.MonkeyPatch, log: list[BatchView]) -> list[int]:
-    """The segments that a new plan knows, and how many batches of the metadata topic it reads (negative): that has the
-    one partition ``log``."""
+    """Plan with a metadata topic whose only partition has the batches ``log``. Return the numbers of the segments that
+    the plan knows, and then the negative number of batches that it has read."""
     options = source_options({"subscribe": "t", "tier": "/tier", "kafka.bootstrap.servers": "localhost:1"})
     read: list[int] = []
 
@@ -55,7 +55,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, log: list[BatchView]) -> list[int]:
         return [*sorted(one.id.int for one in cache.segments()), -len(read)]
 
 
-def test_what_has_come_is_read_and_all_if_an_unclean_leader_has_written_something_else(
+def test_a_plan_reads_new_events_or_all_events_after_an_unclean_leader_election(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(brokers, "PLAN_CACHE", PlanCache())

@@ -40,7 +40,7 @@ def test_a_schema_chooses_columns_and_a_wrong_one_is_named(spark: SparkSession, 
         reading.schema("value string").load().collect()
 
 
-def test_errors_reach_the_user_with_option_and_object(spark: SparkSession, made: MadeTier) -> None:
+def test_errors_name_option_and_object_also_through_spark(spark: SparkSession, made: MadeTier) -> None:
     segment = made.add(run(0, 10))
     reading = spark.read.format("milena").option("tier", str(made.folder))
     with pytest.raises(PySparkException, match="there is no topic nothing; there are orders"):
@@ -53,7 +53,7 @@ def test_errors_reach_the_user_with_option_and_object(spark: SparkSession, made:
         frame.collect()
 
 
-def test_without_a_jdk_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_jdk_a_one_line_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(ValueError, match="install JDK 17 or 21"):

@@ -1,4 +1,4 @@
-"""Options have the meaning that Spark's Kafka source gives them, and what is wrong is named."""
+"""Options have the same meaning as in Spark's Kafka source, and errors name the wrong option."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ AT = {"kafka.bootstrap.servers": "[::1]:9"}
 SOUND = {"tier": "/tier", "subscribe": "orders"}
 
 
-def test_a_batch_reads_all_unless_it_is_told_otherwise() -> None:
+def test_a_batch_reads_all_offsets_by_default() -> None:
     found = source_options(SOUND)
     assert (found.starting.place, found.ending.place) == (EARLIEST, LATEST)
     assert (found.committed, found.fail_on_data_loss, found.headers) == (False, True, False)
     assert source_options(SOUND, streaming=True).starting.place == LATEST
 
 
-def test_names_are_of_either_case_and_sizes_have_units() -> None:
+def test_option_names_ignore_case_and_sizes_have_units() -> None:
     given = {
         "TIER": "/tier",
         "subscribepattern": "o.*",
@@ -31,7 +31,7 @@ def test_names_are_of_either_case_and_sizes_have_units() -> None:
     assert (found.chosen.pattern, found.partition_bytes, found.bootstrap) == ("o.*", 64 << 20, (("::1", 9),))
 
 
-def test_a_time_goes_before_offsets() -> None:
+def test_a_timestamp_option_overrides_an_offset_option() -> None:
     found = source_options(SOUND | {"startingTimestamp": "5", "startingOffsets": "earliest"})
     assert found.starting == Bound(timestamp=5, option="startingTimestamp")
 
@@ -90,12 +90,12 @@ def test_a_time_goes_before_offsets() -> None:
         (SOUND | {"storageOptions": "{}"}, "option storageOptions goes with a URL, and the tier is /tier"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_named(given: dict[str, str], sentence: str) -> None:
+def test_errors_name_the_wrong_option(given: dict[str, str], sentence: str) -> None:
     with pytest.raises(PipelineError, match=sentence):
         source_options(given)
 
 
-def test_a_stream_has_no_end() -> None:
+def test_a_stream_takes_no_end_option() -> None:
     for option in ({"endingOffsets": "latest"}, {"endingTimestamp": "5"}):
         with pytest.raises(PipelineError, match=f"option {next(iter(option))}: ending offset not valid in streaming"):
             source_options(SOUND | option, streaming=True)
@@ -108,7 +108,7 @@ def test_a_partition_that_is_assigned_twice_is_read_once() -> None:
     assert found.chosen.partitions == (("a", 1), ("a", 0))
 
 
-def test_an_option_that_is_none_was_not_given() -> None:
+def test_an_option_with_the_value_none_counts_as_not_given() -> None:
     given: Any = AT | {"subscribe": "orders", "tier": None, "includeHeaders": True, "maxOffsetsPerTrigger": 7}
     found = source_options(given)
     assert (found.tier, found.headers, found.per_trigger) == ("", True, 7)

@@ -1,4 +1,4 @@
-"""Stretches are cut and packed so that each offset is read once, in order, by tasks of about one size."""
+"""Ranges of segments are split and packed into tasks of about equal size, so that each offset is read once in order."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_each_offset_is_in_one_task_and_tasks_are_in_order(sizes: list[tuple[int
     target=st.integers(1, 2000),
     bounds=st.tuples(st.integers(0, 1000), st.integers(0, 1000)),
 )
-def test_cuts_by_index_are_at_batches_and_within_the_stretch(
+def test_splits_by_index_are_at_batch_boundaries_within_the_range(
     gaps: list[tuple[int, int]], target: int, bounds: tuple[int, int]
 ) -> None:
     entries, offset, position = [], 0, 0
@@ -61,14 +61,14 @@ def test_cuts_by_index_are_at_batches_and_within_the_stretch(
     assert all(size >= 1 for _, size in parts)
 
 
-def test_a_part_has_the_aborted_transactions_that_reach_into_it() -> None:
+def test_a_part_has_the_aborted_transactions_that_overlap_it() -> None:
     aborted = (Aborted(1, 0, 9), Aborted(2, 5, 25), Aborted(3, 30, 40))
     whole = replace(stretch(0, 99, 1000), aborted=aborted)
     assert whole.part(10, 29, 1).aborted == (aborted[1],)
 
 
-def test_a_pickled_stretch_is_the_same() -> None:
-    """Whatever it has: tasks get nothing else."""
+def test_a_pickled_range_has_all_its_fields() -> None:
+    """Tasks get only the pickled range."""
     odd = replace(
         segment(1, 0, 99, {0: 0, 3: 50}, state=_FINISHED, txn_index_empty=False),
         custom_metadata=b"at",
@@ -87,7 +87,7 @@ def test_a_pickled_stretch_is_the_same() -> None:
         assert pickle.loads(pickle.dumps(tuple(task))) == tuple(task)
 
 
-def test_what_nothing_serves_is_a_gap() -> None:
+def test_offsets_without_a_source_are_a_gap() -> None:
     cache = RemoteLogMetadataCache.restored(
         [segment(1, 0, 9, {0: 0}, state=_FINISHED), segment(2, 20, 29, {0: 0}, state=_FINISHED)], {}
     )
@@ -101,8 +101,8 @@ def test_what_nothing_serves_is_a_gap() -> None:
     assert isinstance(found[1], Gap)
 
 
-def test_many_segments_are_planned_quickly_enough_to_count_them() -> None:
-    """Each is looked at a bounded number of times: the plan of 20,000 takes a moment."""
+def test_the_work_to_plan_many_segments_is_linear() -> None:
+    """The plan visits each of 20,000 segments a bounded number of times."""
     many = []
     for number in range(20_000):
         one = segment(number + 1, number * 10, number * 10 + 9, {0: 0}, state=_FINISHED)

@@ -1,4 +1,4 @@
-"""The job ``profile``, and the steps it is made of."""
+"""The job ``profile`` and its steps."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_steps_count_keys_late_records_and_tombstones(spark: SparkSession) -> No
     assert [(bytes(one.key), one.records, one.missed) for one in keys] == [(b"k", 2, 0), (b"other", 1, 0)]
 
 
-def test_a_key_that_units_did_not_keep_is_told_to_be_missed(
+def test_a_key_that_some_units_did_not_keep_has_a_bound_of_missed_records(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tables, "MOST_KEYS", 1)
@@ -53,11 +53,11 @@ def test_a_key_that_units_did_not_keep_is_told_to_be_missed(
     ]
     one = tables.keys(parts[0].unionByName(parts[1])).first()
     assert one is not None
-    # b has 4 records: 3 were counted, and where it was not kept it has at most 1.
+    # b has 4 records: 3 were counted, and the unit that did not keep b has at most 1 of it.
     assert (bytes(one.key), one.records, one.missed) == (b"b", 3, 1)
 
 
-def test_a_profile_that_ended_half_way_goes_on_with_its_plan(
+def test_an_interrupted_profile_continues_with_its_plan(
     spark: SparkSession, made: MadeTier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("milena.pipeline.jobs.profile.job.UNIT", 4000)
@@ -71,7 +71,7 @@ def test_a_profile_that_ended_half_way_goes_on_with_its_plan(
 
     with pytest.raises(KeyboardInterrupt):
         profile(spark, place, chosen, folder, progress=stop)
-    made.add(run(250, 300))  # it is not in the plan
+    made.add(run(250, 300))  # this segment is not in the plan
     steps: list[int] = []
     result = profile(spark, place, chosen, folder, progress=lambda what, done, whole, unit: steps.append(done))
     assert result.offsets == 250 and steps[0] > 0
@@ -95,19 +95,19 @@ def test_a_plan_is_kept_as_json_and_covers_each_offset_once(made: MadeTier) -> N
     assert sorted(covered) == [(("orders", 0), at) for at in range(40, 250)] + [(("orders", 1), at) for at in range(10)]
 
 
-def test_keys_are_shown_as_text_if_they_are_that() -> None:
+def test_printable_keys_are_shown_as_text_and_others_in_hex() -> None:
     assert shown_key(b"order-7", 7) == "order-7"
     assert shown_key(b"\x00\x01", 2) == "0001"
     assert shown_key(b"ab", 70) == "ab…"
 
 
-def test_a_time_behind_all_calendars_is_no_end_of_a_profile(
+def test_a_timestamp_beyond_all_calendars_does_not_fail_a_profile(
     spark: SparkSession, made: MadeTier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made.add(run(0, 20))
     monkeypatch.setattr(
         "tests.pipeline.made_tiers.TIME", 1_700_000_000_000_000
-    )  # of a producer that writes microseconds
+    )  # as from a producer that writes microseconds
     made.add(run(20, 30))
     result = profile(spark, {"tier": str(made.folder)}, {"subscribe": "orders"}, str(tmp_path / "profile"))
     assert result.offsets == 30 and "30 records in 1 topic" in Path(result.page).read_text()

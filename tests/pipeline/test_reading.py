@@ -1,4 +1,4 @@
-"""What the source reads of a tier: every record of the log once, in order, whatever the segments are like."""
+"""The source reads every record of a log in the tier once, in order, for all kinds of segments."""
 
 from __future__ import annotations
 
@@ -48,13 +48,15 @@ def test_compressed_batches_are_read(made: MadeTier, codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("piece", [1, 60, 61, 62, 97, 250, 1000])
-def test_batches_that_fetched_pieces_cut_are_read(made: MadeTier, monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
+def test_batches_across_the_boundaries_of_fetched_pieces_are_read(
+    made: MadeTier, monkeypatch: pytest.MonkeyPatch, piece: int
+) -> None:
     made.add([Batch(0, 1), Batch(1, 9), Batch(10, 1), *run(11, 40)])
     monkeypatch.setattr(open_tier, "PIECE", piece)
     assert [row["value"] for row in rows(tier=made.folder)] == [b"v%d" % offset for offset in range(40)]
 
 
-def test_a_log_that_ends_within_a_batch_is_a_loss(made: MadeTier, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_file_that_ends_within_a_batch_is_a_loss(made: MadeTier, monkeypatch: pytest.MonkeyPatch) -> None:
     segment = made.add(run(0, 40))
     made.events.clear()
     made.finished(replace(segment, size=segment.size - 10))
@@ -66,19 +68,19 @@ def test_a_log_that_ends_within_a_batch_is_a_loss(made: MadeTier, monkeypatch: p
             rows(tier=made.folder, metadata=metadata)
 
 
-def test_a_worker_keeps_its_modules_from_the_collector(made: MadeTier, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_excludes_its_modules_from_garbage_collection(made: MadeTier, monkeypatch: pytest.MonkeyPatch) -> None:
     made.add(run(0, 3))
     frozen: list[None] = []
     monkeypatch.setattr(gc, "freeze", lambda: frozen.append(None))
     reading._keep_modules.cache_clear()
-    assert offsets(tier=made.folder) == [0, 1, 2] and not frozen  # no task of Spark's
+    assert offsets(tier=made.folder) == [0, 1, 2] and not frozen  # outside of a Spark task
     reading._keep_modules.cache_clear()
     monkeypatch.setattr(TaskContext, "get", classmethod(lambda _: TaskContext()))
     assert offsets(tier=made.folder) == offsets(tier=made.folder) == [0, 1, 2] and len(frozen) == 1
     reading._keep_modules.cache_clear()
 
 
-def test_columns_are_chosen(made: MadeTier) -> None:
+def test_only_the_chosen_columns_are_returned(made: MadeTier) -> None:
     made.add(run(0, 3))
     assert rows(tier=made.folder, columns="offset, key") == [{"offset": n, "key": b"k%d" % n} for n in range(3)]
     with pytest.raises(PipelineError, match="there is no column offest"):
@@ -86,7 +88,7 @@ def test_columns_are_chosen(made: MadeTier) -> None:
 
 
 @pytest.mark.parametrize("size", ["1", "700", "100m"])
-def test_large_segments_are_cut_and_small_ones_packed_in_order(made: MadeTier, size: str) -> None:
+def test_large_segments_are_split_and_small_ones_packed_in_order(made: MadeTier, size: str) -> None:
     for first in range(0, 300, 100):
         made.add(run(first, first + 100))
     reader = reader_of(tier=made.folder, subscribe="orders", maxPartitionBytes=size)
@@ -135,7 +137,7 @@ def test_filters_are_applied_by_the_source(made: MadeTier, filters: list[Any], e
     assert [row["offset"] for row in rows_of(reader)] == expected
 
 
-def test_filters_on_time_pass_over_segments_and_are_left_to_spark(made: MadeTier) -> None:
+def test_filters_on_timestamps_skip_segments_and_are_also_left_to_spark(made: MadeTier) -> None:
     made.add(run(0, 100))
     made.add(run(100, 200))
     wanted = GreaterThanOrEqual(("timestamp",), at(150))
@@ -145,7 +147,7 @@ def test_filters_on_time_pass_over_segments_and_are_left_to_spark(made: MadeTier
     assert [row["offset"] for row in rows_of(reader)] == list(range(150, 200))
 
 
-def test_control_batches_are_never_shown_and_aborted_records_to_read_uncommitted_alone(made: MadeTier) -> None:
+def test_control_batches_are_never_returned_and_aborted_records_only_to_read_uncommitted(made: MadeTier) -> None:
     made.add(
         [
             Batch(0, 5, producer=(5, 0, 0), transactional=True),
@@ -174,7 +176,7 @@ def test_read_committed_ends_where_a_transaction_is_open(made: MadeTier) -> None
     assert offsets(tier=made.folder, isolation__level="read_committed") == list(range(5))
 
 
-def test_segments_of_a_lost_lineage_are_not_read(made: MadeTier) -> None:
+def test_segments_of_a_truncated_lineage_are_not_read(made: MadeTier) -> None:
     made.add(run(0, 100, epoch=1), epochs={1: 0})
     lost = made.add(run(100, 200, epoch=1), epochs={1: 0})
     made.add(run(100, 150, epoch=2), epochs={1: 0, 2: 100})
@@ -183,11 +185,11 @@ def test_segments_of_a_lost_lineage_are_not_read(made: MadeTier) -> None:
     assert to_text(lost.id) not in {row["segmentId"] for row in found}
 
 
-def test_the_metadata_tells_what_is_deleted_and_the_files_alone_do_not(made: MadeTier, tmp_path: Path) -> None:
+def test_deleted_segments_are_known_from_the_metadata_but_not_from_the_files(made: MadeTier, tmp_path: Path) -> None:
     made.add(run(0, 100))
     made.add(run(100, 200))
-    told, made.events = made.events[2:], []
-    made.events += told
+    later_events, made.events = made.events[2:], []
+    made.events += later_events
     assert offsets(tier=made.folder) == list(range(200))
     assert offsets(tier=made.folder, metadata=made.metadata(tmp_path / "data")) == list(range(100, 200))
 
@@ -199,7 +201,7 @@ def test_metadata_of_an_unknown_version_is_refused(made: MadeTier, tmp_path: Pat
         rows(tier=made.folder, metadata=folder)
 
 
-def test_a_segment_that_is_replaced_while_it_is_read_is_looked_up_again(made: MadeTier) -> None:
+def test_a_segment_that_is_replaced_during_a_read_is_looked_up_again(made: MadeTier) -> None:
     old = made.add(run(0, 100))
     reader = reader_of(tier=made.folder, subscribe="orders")
     planned = tasks(reader)
@@ -210,7 +212,7 @@ def test_a_segment_that_is_replaced_while_it_is_read_is_looked_up_again(made: Ma
     assert {row["segmentId"] for row in found} == {to_text(again.id)}
 
 
-def test_a_segment_that_is_deleted_while_it_is_read_is_a_loss(made: MadeTier) -> None:
+def test_a_segment_that_is_deleted_during_a_read_is_a_loss(made: MadeTier) -> None:
     made.add(run(0, 100))
     gone = made.add(run(100, 200))
     made.add(run(200, 300))
@@ -228,7 +230,7 @@ def test_a_segment_that_is_deleted_while_it_is_read_is_a_loss(made: MadeTier) ->
             assert [row["offset"] for row in found] == expected
 
 
-def test_offsets_that_nothing_has_are_a_loss(made: MadeTier) -> None:
+def test_offsets_that_no_segment_has_are_a_loss(made: MadeTier) -> None:
     made.add(run(0, 100))
     made.add(run(150, 200))
     with pytest.raises(DataLoss, match="orders-0: nothing has the offsets 100 to 149"):
@@ -261,7 +263,7 @@ def test_a_foreign_object_is_named(made: MadeTier, foreign: bytes) -> None:
     assert offsets(tier=made.folder, failOnDataLoss="false") == list(range(100))
 
 
-def test_another_segments_log_is_no_substitute(made: MadeTier, tmp_path: Path) -> None:
+def test_the_log_file_of_another_segment_is_refused(made: MadeTier, tmp_path: Path) -> None:
     first, second = made.add(run(0, 100)), made.add(run(100, 200))
     metadata = made.metadata(tmp_path / "data")
     made.log(second).write_bytes(made.log(first).read_bytes().ljust(second.size, b"\0")[: second.size])
@@ -279,7 +281,7 @@ def test_a_damaged_batch_is_named(made: MadeTier) -> None:
         rows(tier=made.folder)
 
 
-def test_lost_indexes_cost_time_alone(made: MadeTier) -> None:
+def test_offsets_are_found_in_a_segment_without_indexes(made: MadeTier) -> None:
     segment = made.add(run(0, 100))
     for suffix in (".index", ".timeindex"):
         made.log(segment).with_suffix(suffix).unlink()
@@ -305,8 +307,8 @@ def test_topics_are_chosen_by_name_pattern_and_partition(made: MadeTier) -> None
         read(assign='{"orders": [7]}')
 
 
-def test_a_tier_behind_a_url_is_read_as_one_in_a_folder(made: MadeTier) -> None:
-    made.add(run(0, 3000, size=1000))  # beyond the first chunk of what is read ahead
+def test_a_tier_at_a_url_is_read_like_one_in_a_folder(made: MadeTier) -> None:
+    made.add(run(0, 3000, size=1000))  # larger than the first chunk of the read-ahead
     made.add(run(3000, 3100))
     store = fsspec.filesystem("memory")
     store.put(str(made.folder), "/of-spark", recursive=True)
@@ -316,7 +318,7 @@ def test_a_tier_behind_a_url_is_read_as_one_in_a_folder(made: MadeTier) -> None:
     store.rm("/of-spark", recursive=True)
 
 
-def test_tasks_in_another_folder_read_the_tier_that_was_named(
+def test_tasks_with_another_working_directory_read_the_given_tier(
     made: MadeTier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made.add(run(0, 30))
@@ -329,7 +331,7 @@ def test_tasks_in_another_folder_read_the_tier_that_was_named(
     assert sum(batch.num_rows for task in planned for batch in reader.read(task)) == 30
 
 
-def test_a_time_that_spark_does_not_know_is_named_with_its_record(
+def test_a_timestamp_that_spark_cannot_represent_is_an_error_with_its_record(
     made: MadeTier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.pipeline.made_tiers.TIME", 1_700_000_000_000_000_000)  # nanoseconds

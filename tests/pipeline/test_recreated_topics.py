@@ -1,4 +1,4 @@
-"""A topic that is deleted and created again has other records at the same offsets: none is taken for an old one."""
+"""A topic that is deleted and created again has other records at the same offsets: none is read as an old record."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def values(reader: MilenaReader, every: list[Task]) -> list[bytes]:
     return [row["value"] for task in every for made in reader.read(task) for row in made.to_pylist()]
 
 
-def test_a_topic_that_is_made_anew_between_planning_and_reading_is_a_loss(running: LocalCluster) -> None:
+def test_a_topic_that_is_recreated_between_planning_and_reading_is_a_loss(running: LocalCluster) -> None:
     filled(running, "orders", b"old")
     options = {"kafka.bootstrap.servers": running.bootstrap, "subscribe": "orders"}
     strict, lenient = reader_of(**options), reader_of(**options, failOnDataLoss="false")
@@ -76,8 +76,8 @@ class OtherIds(MadeTier):
         return replace(super().partition(topic, number), topic_id=UUID(int=99))
 
 
-def anew(made: MadeTier, end: int) -> None:
-    """Its topic is deleted, and created again with so many records."""
+def recreate_topic(made: MadeTier, end: int) -> None:
+    """Delete the topic and create it again with the offsets up to ``end``."""
     shutil.rmtree(made.folder)
     OtherIds(made.folder).add(run(0, end))
 
@@ -86,12 +86,12 @@ def units_of(made: MadeTier) -> list[Unit]:
     return planned(source_options({"tier": str(made.folder), "subscribe": "orders"}), Position(), 1 << 20)
 
 
-def test_a_unit_is_of_the_topic_for_which_it_was_planned(made: MadeTier) -> None:
+def test_a_unit_is_only_read_from_the_topic_id_for_which_it_was_planned(made: MadeTier) -> None:
     made.add(run(0, 100))
     kept = json.loads(json.dumps(units_of(made)[0].plain()))
     options = {"tier": made.folder, **{f"{side}Offsets": json.dumps(kept[side]) for side in ("starting", "ending")}}
     assert offsets(**options) == list(range(100))
-    anew(made, 150)
+    recreate_topic(made, 150)
     with pytest.raises(DataLoss, match="topic orders was deleted and created again"):
         offsets(**options)
     assert offsets(**options, failOnDataLoss="false") == list(range(100))
@@ -99,15 +99,15 @@ def test_a_unit_is_of_the_topic_for_which_it_was_planned(made: MadeTier) -> None
     assert Unit.of({**old, "size": 1}).ranges == Unit.of(kept).ranges, "what an earlier version has kept is read"
 
 
-def test_an_export_does_not_go_on_in_a_topic_that_was_made_anew(made: MadeTier, tmp_path: Path) -> None:
+def test_an_export_does_not_continue_in_a_recreated_topic(made: MadeTier, tmp_path: Path) -> None:
     made.add(run(0, 100))
     folder, place, chosen = str(tmp_path / "table"), {"tier": str(made.folder)}, {"subscribe": "orders"}
     table = Export.opened(folder, {"key": "bytes:", "value": "bytes:", "format": "parquet"})
     os.makedirs(table.path(STAGING))
     table.commit(units_of(made)[0])
-    nothing: Any = None  # there is nothing to do for Spark
+    nothing: Any = None  # there are no units to read
     assert export(nothing, place, chosen, folder).offsets == 0
-    anew(made, 150)
+    recreate_topic(made, 150)
     with pytest.raises(TopicGone, match=r"topic orders was deleted and created again: .* now: name another folder"):
         export(nothing, place, chosen, folder)
 
@@ -122,7 +122,7 @@ def test_an_export_does_not_go_on_in_a_topic_that_was_made_anew(made: MadeTier, 
         (80, 1, 1, ""),
     ],
 )
-def test_a_replay_does_not_go_on_into_a_topic_that_is_another_or_has_lost_records(
+def test_a_replay_does_not_continue_into_a_recreated_topic_or_one_that_lost_records(
     tmp_path: Path, end: int, topic_id: int, number: int, sentence: str
 ) -> None:
     def there(at: int, topic: int) -> Position:

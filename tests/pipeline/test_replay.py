@@ -1,4 +1,4 @@
-"""The job ``replay``: each record once in the other cluster, with all that it has, also if it was stopped."""
+"""The job ``replay`` writes each record with all its fields once to the other cluster, also after an interruption."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         yield found
 
 
-def told(found: list[Row]) -> list[tuple[object, ...]]:
+def kept_columns(found: list[Row]) -> list[tuple[object, ...]]:
     return [tuple(str(row[name]) for name in KEPT) for row in found]
 
 
@@ -56,14 +56,14 @@ def test_a_replay_that_was_killed_in_the_middle_of_a_unit_writes_each_record_onc
     result = replay(spark, place, chosen, running.bootstrap, folder, pace=waits.append)
     assert (result, waits) == (Replayed(160, 63), [63])
     there = rows(kafka__bootstrap__servers=running.bootstrap, includeHeaders=True)
-    assert told(there) == told(rows(tier=made.folder, includeHeaders=True))
+    assert kept_columns(there) == kept_columns(rows(tier=made.folder, includeHeaders=True))
     made.add(run(100, 120))
     assert replay(spark, place, chosen, running.bootstrap, folder) == Replayed(20, 20)
     with pytest.raises(PipelineError, match=r"has a job that was started with tier=.*to=127"):
         replay(spark, place, chosen, "127.0.0.1:1", folder)
 
 
-def test_what_the_other_cluster_lacks_is_said(
+def test_the_error_names_topics_and_partitions_that_the_other_cluster_lacks(
     spark: SparkSession, made: MadeTier, running: LocalCluster, tmp_path: Path
 ) -> None:
     made.add(run(0, 10), topic="clicks", number=3)
@@ -75,7 +75,7 @@ def test_what_the_other_cluster_lacks_is_said(
         replay(spark, place, chosen, running.bootstrap, str(tmp_path / "one"))
 
 
-def test_units_are_cut_to_a_limited_rate() -> None:
+def test_units_are_split_for_a_limited_rate() -> None:
     unit = Unit({("a", 0): (0, 100), ("b", 0): (5, 15)}, 1100)
     parts = list(cut(unit, 60))
     assert [part.ranges for part in parts] == [
@@ -87,7 +87,7 @@ def test_units_are_cut_to_a_limited_rate() -> None:
     assert sum(part.size for part in parts) == 1100
 
 
-def test_the_pace_waits_for_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rate_limit_delays_units(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     waited: list[float] = []
     monkeypatch.setattr(time, "monotonic", lambda: now[0])

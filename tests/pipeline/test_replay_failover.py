@@ -1,4 +1,4 @@
-"""The job ``replay`` into a cluster that loses leaders meanwhile: each record once, in its order."""
+"""The job ``replay`` into a cluster whose leaders are killed meanwhile: each record once, in order."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tests.wire.lab import SESSION
 COUNT = 600
 KEPT = ("key", "value", "partition", "timestamp")
 FIRST, SECOND = 1, 2
-"""The brokers that lead."""
+"""The leaders of the partitions."""
 
 
-def told(**place: object) -> list[list[str]]:
+def read_values(**place: object) -> list[list[str]]:
     return [[str(row[name]) for name in KEPT] for row in rows(**place)]
 
 
 @pytest.mark.timeout(400)
-def test_a_replay_goes_on_under_new_leaders(spark: SparkSession, made: MadeTier, tmp_path: Path) -> None:
+def test_a_replay_continues_with_new_leaders(spark: SparkSession, made: MadeTier, tmp_path: Path) -> None:
     made.add(run(0, COUNT, by=50))
     made.add(run(0, COUNT, by=50), number=1)
     place, chosen, folder = {"tier": str(made.folder)}, {"subscribe": "orders"}, str(tmp_path / "replay")
@@ -35,7 +35,7 @@ def test_a_replay_goes_on_under_new_leaders(spark: SparkSession, made: MadeTier,
         killed: list[int] = []
 
         def kill(_: int) -> None:
-            """A leader after each of the first two units: the next one finds the other way round."""
+            """Kill a leader after each of the first two units: the next unit is written to the other broker."""
             if len(killed) < 2:
                 if killed:
                     to.restart(killed[-1])
@@ -44,4 +44,4 @@ def test_a_replay_goes_on_under_new_leaders(spark: SparkSession, made: MadeTier,
 
         found = replay(spark, place, chosen, to.bootstrap, folder, rate=COUNT // 10, pace=kill)
         assert (found.offsets, found.records, killed) == (2 * COUNT, 2 * COUNT, [FIRST, SECOND])
-        assert told(kafka__bootstrap__servers=to.bootstrap) == told(tier=made.folder)
+        assert read_values(kafka__bootstrap__servers=to.bootstrap) == read_values(tier=made.folder)

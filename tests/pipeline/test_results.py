@@ -1,4 +1,4 @@
-"""A job's folder: one job at a time, and nothing of others is touched."""
+"""A job's folder: one job at a time, and files of others are not touched."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ with held(sys.argv[1], "job.json", "results"):
 
 
 def ended(folder: Path, **settings: str) -> None:
-    """A run that has written its tables."""
+    """A finished run, which has written its tables."""
     with Results.begun(str(folder), "profile", settings, TABLES) as results:
         for name in TABLES:
             Path(results.path(name)).mkdir(exist_ok=True)
@@ -35,7 +35,7 @@ def ended(folder: Path, **settings: str) -> None:
         results.finish("<p>page</p>")
 
 
-def test_a_second_job_in_a_folder_is_told_that_one_is_at_work(tmp_path: Path) -> None:
+def test_a_second_job_in_a_folder_is_refused_while_one_runs(tmp_path: Path) -> None:
     folder = str(tmp_path / "out")
     process = subprocess.Popen([sys.executable, "-c", HOLDER, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdout is not None and process.stdin is not None
@@ -50,13 +50,13 @@ def test_a_second_job_in_a_folder_is_told_that_one_is_at_work(tmp_path: Path) ->
     finally:
         process.send_signal(signal.SIGKILL)
         process.communicate()
-    with Results.begun(folder, "audit", {}, TABLES) as results:  # the lock has ended with its holder
+    with Results.begun(folder, "audit", {}, TABLES) as results:  # the lock was released with the end of its holder
         assert results.plan is None
     with held(folder, STATE, "results of a job"):
         pass
 
 
-def test_the_next_run_removes_what_the_last_one_made_and_nothing_else(tmp_path: Path) -> None:
+def test_the_next_run_removes_only_the_files_of_the_last_run(tmp_path: Path) -> None:
     ended(tmp_path)
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "plots").mkdir()
@@ -67,7 +67,7 @@ def test_the_next_run_removes_what_the_last_one_made_and_nothing_else(tmp_path: 
 
 
 @pytest.mark.parametrize("step", range(4))
-def test_a_run_that_is_killed_while_it_removes_the_last_one_is_begun_anew(
+def test_a_run_killed_while_it_removes_old_files_is_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     ended(tmp_path)
@@ -93,14 +93,14 @@ def test_a_run_that_is_killed_while_it_removes_the_last_one_is_begun_anew(
         assert results.units_done() == 0 and results.plan is None
 
 
-def test_a_job_that_was_killed_before_its_state_was_written_is_begun_anew(tmp_path: Path) -> None:
+def test_a_job_killed_before_it_wrote_its_state_is_started_again(tmp_path: Path) -> None:
     for name in (LOCK, f"{STATE}.new"):
         (tmp_path / name).touch()
     ended(tmp_path)
     assert (tmp_path / PAGE).exists() and (tmp_path / DONE).exists()
 
 
-def test_a_folder_of_others_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_folder_with_files_of_others_is_not_changed(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
     with (
         pytest.raises(PipelineError, match="is not empty, and has no results of a job: name another folder"),
@@ -110,7 +110,7 @@ def test_a_folder_of_others_is_left_as_it_is(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_a_folder_that_is_none_or_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_path_that_is_no_folder_or_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder in ("file", "file/below", "x" * 300):
         with (
@@ -127,7 +127,7 @@ def test_a_folder_that_is_none_or_cannot_be_made_is_told(tmp_path: Path) -> None
         raise AssertionError("never here")
 
 
-def test_what_cannot_be_written_is_told_with_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_is_reported_with_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -138,5 +138,5 @@ def test_what_cannot_be_written_is_told_with_its_path(tmp_path: Path, monkeypatc
         assert not results.is_done(7)
 
 
-def test_secrets_of_a_file_system_are_not_in_results() -> None:
+def test_results_do_not_have_secrets_of_a_file_system() -> None:
     assert shown({"tier": "s3://b", "storageOptions": '{"secret": "x"}', "metadata": ""}) == {"tier": "s3://b"}

@@ -1,4 +1,4 @@
-"""What the source reads of a tier is what a consumer of the current leader reads, after each step of a scenario."""
+"""After each step of a scenario, the source reads the same records from the tier as a consumer from the leader."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SCENARIOS = (
     "delete_fencing",
 )
 RUNS = [(one, variant) for one in SCENARIOS for variant in variants_of(source(one)) if variant != "unfenced"]
-UNTOLD = {
+LEADER_ALONE = {
     ("kip405_3", 2),
     ("kip405_3", 3),
     ("kip405_4", 2),
@@ -48,24 +48,24 @@ UNTOLD = {
     ("cleaner_fencing", 2),
     ("delete_fencing", 2),
 }
-"""Steps at which only the new leader's own directory tells: it was elected uncleanly and has nothing in the tier yet;
-or what it has deleted was not announced yet."""
-Told = tuple[int, int, Any, Any, int, object]
+"""Steps after which the source needs the new leader's own directory: the leader was elected uncleanly and has copied
+nothing to the tier yet, or its deletions were not published yet."""
+ReadRecord = tuple[int, int, Any, Any, int, object]
 
 
-def of_consumer(one: ConsumedRecord) -> Told:
+def of_consumer(one: ConsumedRecord) -> ReadRecord:
     return one.offset, one.leader_epoch, one.key, one.value, one.timestamp, list(one.headers)
 
 
-def of_source(row: Row) -> Told:
+def of_source(row: Row) -> ReadRecord:
     headers = [(one["key"], one["value"]) for one in row["headers"] or ()]
     time = round(row["timestamp"].timestamp() * 1000)
     return row["offset"], row["leaderEpoch"], row["key"], row["value"], time, headers
 
 
-def read(stand: Stand, metadata: str | None) -> tuple[list[Told], int]:
-    """What the source reads of ``t``, and the offset up to which it does; nothing if the tier has nothing of it."""
-    options = {"tier": str(stand.tier), "subscribe": "t", "includeHeaders": "true"}
+def read(state: Stand, metadata: str | None) -> tuple[list[ReadRecord], int]:
+    """Read ``t`` with the source; return the records and the end offset. No records if the tier has none of ``t``."""
+    options = {"tier": str(state.tier), "subscribe": "t", "includeHeaders": "true"}
     options |= {} if metadata is None else {"metadata": metadata}
     try:
         with LoopThread() as loop:
@@ -73,19 +73,19 @@ def read(stand: Stand, metadata: str | None) -> tuple[list[Told], int]:
             (one,) = plan.partitions()
             end = plan.bounds(one)[1]
     except PipelineError as error:
-        assert "there is no topic t" in str(error) or "has nothing of the topic" in str(error), stand.place
+        assert "there is no topic t" in str(error) or "has nothing of the topic" in str(error), state.place
         return [], 0
     return [of_source(row) for row in rows(**options)], end
 
 
-def same(stand: Stand, found: list[Told], end: int) -> str | None:
-    """How it differs from what the consumer has read. What the leader still has itself may not be cleaned there."""
-    consumed = [of_consumer(one) for one in stand.consumed or () if one.offset < end]
-    expected = [one for one in consumed if one[0] < stand.local or one in found or not stand.cleaned]
+def same(state: Stand, found: list[ReadRecord], end: int) -> str | None:
+    """Return how the records differ from the consumer's; None if not. The leader's local log may be uncleaned."""
+    consumed = [of_consumer(one) for one in state.consumed or () if one.offset < end]
+    expected = [one for one in consumed if one[0] < state.local or one in found or not state.cleaned]
     if found != expected:
         return f"found up to {end - 1} {found}, consumed {expected}"
-    if end <= stand.tiered and stand.tiered >= stand.log_start:
-        return f"found up to {end - 1}, and the leader knows of {stand.tiered} in the tier"
+    if end <= state.tiered and state.tiered >= state.log_start:
+        return f"found up to {end - 1}, and the leader knows of {state.tiered} in the tier"
     return None
 
 
@@ -93,64 +93,67 @@ def same(stand: Stand, found: list[Told], end: int) -> str | None:
 def test_the_source_reads_what_the_leader_serves(scenario: str, variant: str, tmp_path: Path) -> None:
     counted = 0
     wrong = []
-    for stand in stands(scenario, variant, tmp_path):
-        places = {None, stand.directories(*stand.running), stand.directories(*(["C"] if "C" in stand.running else []))}
+    for state in stands(scenario, variant, tmp_path):
+        places = {None, state.directories(*state.running), state.directories(*(["C"] if "C" in state.running else []))}
         for metadata in places - {""}:
-            found, end = read(stand, metadata)
+            found, end = read(state, metadata)
             counted += len(found)
-            differs = same(stand, found, end)
-            told = (metadata is not None and "," in metadata) or (scenario, stand.step) not in UNTOLD
-            if (differs is None) != told:
-                wrong.append(f"{stand.place}, metadata {metadata}: {differs}")
+            differs = same(state, found, end)
+            must_agree = (metadata is not None and "," in metadata) or (
+                scenario,
+                state.step,
+            ) not in LEADER_ALONE
+            if (differs is None) != must_agree:
+                wrong.append(f"{state.place}, metadata {metadata}: {differs}")
     assert not wrong, "\n".join(wrong)
     assert counted
 
 
-def with_snapshots(stand: Stand) -> str:
-    """Directories of the replicas alone, with what their brokers know of the metadata topic, which is C's."""
+def with_snapshots(state: Stand) -> str:
+    """Return directories of the replicas only, with snapshots of their metadata caches. C has the metadata topic."""
     with LoopThread() as loop:
         disk = loop.runtime.disk
-        history = read_history(disk, [stand.directories("C")])
+        history = read_history(disk, [state.directories("C")])
     for partition, cache in history.caches.items():
         for broker, taken in (("A", Snapshot.of(RemoteLogMetadataCache(), None, Offset(0))), ("B", None)):
-            folder = stand.folder / broker / f"{partition.topic}-{partition.partition}"
-            if folder.is_dir():  # A has stopped before anything was published
+            folder = state.folder / broker / f"{partition.topic}-{partition.partition}"
+            if folder.is_dir():  # A had stopped before the first event was published
                 made = encode_snapshot(partition, taken or Snapshot.of(cache, None, Offset(1000)))
                 folder.joinpath(FILE_NAME).write_bytes(made)
-    return stand.directories("B", *(one for one in stand.running if one == "A"))
+    return state.directories("B", *(one for one in state.running if one == "A"))
 
 
 @pytest.mark.parametrize("variant", ["plain", "seg_1_first", "unclaimed_seg_1_first"])
-def test_a_brokers_snapshot_tells_what_the_metadata_topic_does(variant: str, tmp_path: Path) -> None:
+def test_a_brokers_snapshot_has_the_same_segments_as_the_metadata_topic(variant: str, tmp_path: Path) -> None:
     script = load("cleaner_fencing", variant)
-    stand = stand_after(script, len(script.steps), tmp_path)
-    assert stand is not None
-    directories = with_snapshots(stand)
-    found, end = read(stand, directories)
-    assert [one[0] for one in found] == [1, 2, 4] and same(stand, found, end) is None
-    for path in stand.folder.glob(f"[AB]/t-0/{FILE_NAME}"):
+    state = stand_after(script, len(script.steps), tmp_path)
+    assert state is not None
+    directories = with_snapshots(state)
+    found, end = read(state, directories)
+    assert [one[0] for one in found] == [1, 2, 4] and same(state, found, end) is None
+    for path in state.folder.glob(f"[AB]/t-0/{FILE_NAME}"):
         path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(PipelineError, match=rf"option metadata: .*/t-0/{FILE_NAME}: "):
-        rows(tier=stand.tier, subscribe="t", metadata=directories)
+        rows(tier=state.tier, subscribe="t", metadata=directories)
 
 
-def test_the_fence_holds_for_the_source_where_a_leader_has_none(tmp_path: Path) -> None:
+def test_the_source_fences_cleanings_that_a_leader_does_not(tmp_path: Path) -> None:
     script = load("cleaner_fencing", "unfenced")
-    stand = stand_after(script, len(script.steps), tmp_path)
-    assert stand is not None and [one.offset for one in stand.consumed or ()] == [2, 4, 5]
-    for metadata in (None, stand.directories("C"), stand.directories("A", "B", "C")):
-        assert [one[0] for one in read(stand, metadata)[0]] == [1, 2, 4]
+    state = stand_after(script, len(script.steps), tmp_path)
+    assert state is not None and [one.offset for one in state.consumed or ()] == [2, 4, 5]
+    for metadata in (None, state.directories("C"), state.directories("A", "B", "C")):
+        assert [one[0] for one in read(state, metadata)[0]] == [1, 2, 4]
 
 
 def test_directories_without_the_metadata_topic_are_named(tmp_path: Path) -> None:
-    stand = stand_after(load("kip405_4"), 1, tmp_path)
-    assert stand is not None
+    state = stand_after(load("kip405_4"), 1, tmp_path)
+    assert state is not None
     with pytest.raises(PipelineError, match=r"option metadata: .*/A has nothing of the topic __remote_log_metadata"):
-        rows(tier=stand.tier, subscribe="t", metadata=stand.directories("A"))
+        rows(tier=state.tier, subscribe="t", metadata=state.directories("A"))
 
 
 def consume(bootstrap: str, topic: str) -> list[tuple[int | None, bytes | None]]:
-    """All of its partition 0."""
+    """Return offset and value of all records in partition 0 of the topic."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "x", "enable.auto.commit": False})
     try:
         first, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)
@@ -165,7 +168,7 @@ def consume(bootstrap: str, topic: str) -> list[tuple[int | None, bytes | None]]
         consumer.close()
 
 
-def test_a_session_reads_what_a_consumer_does_on_processes(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_spark_session_reads_the_same_as_a_consumer_of_real_processes(spark: SparkSession, tmp_path: Path) -> None:
     script, cluster = load("kip405_5"), tmp_path / "cluster"
     compared = []
 

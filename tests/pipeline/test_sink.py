@@ -1,4 +1,4 @@
-"""DataFrames become records of topics, with all that a record has."""
+"""The sink writes the rows of DataFrames as records, with all fields of a record."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read(running: LocalCluster, topic: str) -> list[tuple[int, object, object]]:
     return [(row["partition"], row["key"], row["value"]) for row in found]
 
 
-def test_a_record_keeps_key_headers_time_and_partition(running: LocalCluster) -> None:
+def test_a_record_keeps_key_headers_timestamp_and_partition(running: LocalCluster) -> None:
     create_topic(running.bootstrap, "kept", partitions=3)
     batch = pa.RecordBatch.from_pydict(
         {
@@ -53,7 +53,7 @@ def test_a_record_keeps_key_headers_time_and_partition(running: LocalCluster) ->
     full = next(row for row in found if row["key"] == b"a")
     assert (full["partition"], full["value"], full["timestamp"].timestamp()) == (2, b"text", 1_700_000_000.123)
     assert full["headers"] == [{"key": "h", "value": b"1"}, {"key": "n", "value": None}]
-    assert full["producerId"] >= 0  # an idempotent producer's
+    assert full["producerId"] >= 0  # from an idempotent producer
     other = next(row for row in found if row["key"] is None)
     assert (other["value"], other["headers"]) == (None, None)
 
@@ -72,7 +72,7 @@ def test_many_records_keep_their_order(running: LocalCluster) -> None:
     assert [value for _, _, value in read(running, "many")] == [b"%d" % n for n in range(60_000)]
 
 
-def test_records_that_fit_one_by_one_are_written_where_a_batch_of_them_is_too_large(running: LocalCluster) -> None:
+def test_records_are_split_into_batches_of_at_most_max_message_bytes(running: LocalCluster) -> None:
     create_topic(running.bootstrap, "small", partitions=1, config={"max.message.bytes": "1000"})
     times = pa.array([1_700_000_000_000_000 + n * 1000 for n in range(3000)], pa.timestamp("us", tz="UTC"))
     columns = {
@@ -112,7 +112,7 @@ HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]
         ("tiny", {"value": [b"x"], "headers": pa.array([[None]], HEADERS_TYPE)}, "headers has a header without a key"),
     ],
 )
-def test_a_record_that_cannot_be_written_is_told_with_its_topic_and_no_traces(
+def test_a_refused_record_is_an_error_with_its_topic_and_without_a_stack_trace(
     running: LocalCluster, capfd: pytest.CaptureFixture[str], topic: str, columns: dict[str, Any], sentence: str
 ) -> None:
     named = {"topic": topic} if topic else {}
@@ -123,7 +123,7 @@ def test_a_record_that_cannot_be_written_is_told_with_its_topic_and_no_traces(
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_a_cluster_that_is_not_there_is_told() -> None:
+def test_a_cluster_that_does_not_answer_is_an_error_with_the_option() -> None:
     batch = pa.RecordBatch.from_pydict({"value": [b"x"]})
     with pytest.raises(PipelineError, match=r"option kafka\.bootstrap\.servers: .*127\.0\.0\.1:1"):
         write(sink_options({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "small"}), iter([batch]))
@@ -156,7 +156,7 @@ def schema_of(columns: str) -> StructType:
         ),
     ],
 )
-def test_what_cannot_be_written_is_named(columns: str, topic: str, sentence: str) -> None:
+def test_columns_that_cannot_be_written_are_named(columns: str, topic: str, sentence: str) -> None:
     with pytest.raises(PipelineError, match=sentence):
         MilenaWriter(SinkOptions((("h", 1),), topic), schema_of(columns))
 

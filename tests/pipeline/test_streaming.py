@@ -1,4 +1,4 @@
-"""Micro-batches: each offset once, over restarts, with limits, and with an end where that is wanted."""
+"""Micro-batches read each offset once, also after restarts, with limits, and up to a fixed end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def stream(made: MadeTier, **options: object) -> MilenaStreamReader:
 
 
 def ends(position: Json) -> dict[int, int]:
-    """Of the partitions of ``orders``."""
+    """Return the offset of each partition of ``orders``."""
     return {number: end for (_, number), end in Position.of(position).ends.items()}
 
 
@@ -48,7 +48,7 @@ def read(reader: MilenaStreamReader, start: Json, end: Json) -> list[int]:
     return [row["offset"] for batch in found for row in batch.to_pylist()]
 
 
-def test_a_stream_begins_at_the_end_unless_it_is_told_otherwise(made: MadeTier) -> None:
+def test_a_stream_begins_at_the_log_end_by_default(made: MadeTier) -> None:
     made.add(run(0, 100))
     known = {IDS: {"orders": to_text(made.partition().topic_id)}}
     assert stream(made).initialOffset() == {"orders": {"0": 0}} | known
@@ -59,7 +59,7 @@ def test_a_stream_begins_at_the_end_unless_it_is_told_otherwise(made: MadeTier) 
         stream(made, startingOffsets='{"orders": {"1": 42}}').initialOffset()
 
 
-def test_micro_batches_follow_what_is_added(made: MadeTier) -> None:
+def test_micro_batches_follow_added_records(made: MadeTier) -> None:
     made.add(run(0, 100))
     reader = stream(made)
     start = reader.initialOffset()
@@ -86,7 +86,7 @@ def test_a_trigger_reads_so_many_offsets_at_most(made: MadeTier) -> None:
     assert (found, ends(at)) == (150, {0: 100, 1: 50})
 
 
-def test_what_comes_after_the_start_is_not_for_a_trigger_of_what_is_available_now(made: MadeTier) -> None:
+def test_available_now_ignores_records_after_its_start(made: MadeTier) -> None:
     made.add(run(0, 100))
     reader = stream(made)
     reader.prepareForTriggerAvailableNow()
@@ -94,23 +94,23 @@ def test_what_comes_after_the_start_is_not_for_a_trigger_of_what_is_available_no
     made.add(run(0, 10), number=1)
     start: Json = {"orders": {"0": 40}}
     end = reader.latestOffset(start, ALL)
-    assert ends(end) == {0: 100}  # the new partition is for the next trigger, from its first offset on
+    assert ends(end) == {0: 100}  # the next trigger reads the new partition, from its first offset on
     assert reader.latestOffset(end, ALL) == end
     again = stream(made)
     again.prepareForTriggerAvailableNow()
     assert read(again, end, again.latestOffset(end, ALL)) == [*range(100, 150), *range(10)]
 
 
-def test_a_trigger_of_what_is_available_now_that_begins_at_the_end_is_not_behind_it(made: MadeTier) -> None:
+def test_available_now_from_the_log_end_does_not_end_beyond_it(made: MadeTier) -> None:
     made.add(run(0, 100))
     reader = stream(made, startingOffsets="latest")
-    reader.prepareForTriggerAvailableNow()  # Spark calls it first
+    reader.prepareForTriggerAvailableNow()  # Spark calls this method first
     made.add(run(100, 150))
     start = reader.initialOffset()
     assert ends(start) == {0: 100} and reader.latestOffset(start, ALL) == start
 
 
-def test_a_log_that_shrinks_while_a_trigger_reads_what_is_available_is_a_loss(made: MadeTier) -> None:
+def test_a_log_that_is_truncated_during_available_now_is_a_loss(made: MadeTier) -> None:
     made.add(run(0, 100))
     gone = made.add(run(100, 200))
     for fail in ("true", "false"):
@@ -123,11 +123,11 @@ def test_a_log_that_shrinks_while_a_trigger_reads_what_is_available_is_a_loss(ma
                 reader.latestOffset(start, ALL)
             gone = made.add(run(100, 200))
         else:
-            assert ends(reader.latestOffset(start, ALL)) == {0: 150}  # it does not go back
+            assert ends(reader.latestOffset(start, ALL)) == {0: 150}  # the offset does not go back
 
 
 def recreated(made: MadeTier, end: int) -> MadeTier:
-    """Its topic, deleted and created again, with so many records."""
+    """Delete the topic and create it again with the offsets up to ``end``."""
     shutil.rmtree(made.folder)
     other = OtherIds(made.folder)
     other.add(run(0, end))
@@ -140,7 +140,7 @@ class OtherIds(MadeTier):
 
 
 @pytest.mark.parametrize("end", [50, 100, 150])
-def test_a_topic_that_was_made_anew_is_a_loss_however_many_records_it_has(made: MadeTier, end: int) -> None:
+def test_a_recreated_topic_is_a_loss_whatever_its_end_offset(made: MadeTier, end: int) -> None:
     made.add(run(0, 100))
     start = stream(made).latestOffset(stream(made).initialOffset(), ALL)
     recreated(made, end)
@@ -152,10 +152,10 @@ def test_a_topic_that_was_made_anew_is_a_loss_however_many_records_it_has(made: 
     assert ends(following) == {0: end} and following != start
     assert read(reader, start, following) == list(range(end))
     assert reader.latestOffset(following, ALL) == following
-    assert read(reader, {"orders": {"0": 40}}, following) == list(range(40, end))  # from a checkpoint without ids
+    assert read(reader, {"orders": {"0": 40}}, following) == list(range(40, end))  # from a checkpoint without topic ids
 
 
-def test_a_topic_that_is_made_anew_in_the_middle_of_a_trigger_is_for_the_next_one(made: MadeTier) -> None:
+def test_a_topic_recreated_during_a_trigger_is_read_by_the_next_one(made: MadeTier) -> None:
     made.add(run(0, 100))
     reader = stream(made, failOnDataLoss="false")
     reader.prepareForTriggerAvailableNow()
@@ -171,7 +171,7 @@ def test_a_topic_that_is_made_anew_in_the_middle_of_a_trigger_is_for_the_next_on
     assert read(again, start, again.latestOffset(start, ALL)) == list(range(150))
 
 
-def test_a_topic_that_is_deleted_is_a_loss_and_no_wrong_option(made: MadeTier) -> None:
+def test_a_deleted_topic_is_a_loss_and_not_a_wrong_option(made: MadeTier) -> None:
     made.add(run(0, 100))
     start = stream(made).initialOffset()
     end = stream(made).latestOffset(start, ALL)
@@ -199,7 +199,7 @@ def test_a_new_partition_that_does_not_start_from_zero_is_a_loss(made: MadeTier)
     assert read(reader, start, reader.latestOffset(start, ALL)) == list(range(30, 40))
 
 
-def test_a_log_that_ends_before_what_was_read_is_a_loss(made: MadeTier) -> None:
+def test_a_log_that_ends_before_the_last_read_offset_is_a_loss(made: MadeTier) -> None:
     made.add(run(0, 100))
     start: Json = {"orders": {"0": 170}}
     with pytest.raises(DataLoss, match="orders-0 was read up to offset 170, and ends at 100 now"):
@@ -210,7 +210,7 @@ def test_a_log_that_ends_before_what_was_read_is_a_loss(made: MadeTier) -> None:
 
 
 @given(left=st.dictionaries(st.integers(0, 20), st.integers(0, 1000), min_size=1), most=st.integers(1, 3000))
-def test_shares_are_whole_within_bounds_and_always_go_on(left: dict[int, int], most: int) -> None:
+def test_limited_offsets_stay_in_range_and_always_make_progress(left: dict[int, int], most: int) -> None:
     starts = {("t", number): number * 10 for number in left}
     ends = {("t", number): number * 10 + count for number, count in left.items()}
     found = limited(starts, ends, most)
@@ -218,7 +218,7 @@ def test_shares_are_whole_within_bounds_and_always_go_on(left: dict[int, int], m
     assert sum(found[one] - starts[one] for one in ends) == min(most, sum(left.values()))
 
 
-def test_a_query_reads_what_is_available_and_goes_on_from_its_checkpoint(
+def test_a_query_reads_available_records_and_continues_from_its_checkpoint(
     spark: SparkSession, made: MadeTier, tmp_path: Path
 ) -> None:
     made.add(run(0, 100))
@@ -250,7 +250,7 @@ writing.start().awaitTermination()
 """
 
 
-def test_a_query_that_is_killed_loses_and_repeats_nothing(spark: SparkSession, made: MadeTier, tmp_path: Path) -> None:
+def test_a_killed_query_loses_and_repeats_no_record(spark: SparkSession, made: MadeTier, tmp_path: Path) -> None:
     from tests.wire.waiting import wait_until
 
     made.add(run(0, 600))

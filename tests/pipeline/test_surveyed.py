@@ -1,4 +1,4 @@
-"""A segment is known by the ends of its files as it is by all of them, and by all of them where the ends do not do."""
+"""Metadata of a segment are rebuilt from the ends of its files, or from whole files if the ends are not sufficient."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def both(made: MadeTier) -> tuple[RemoteLogSegmentMetadata, RemoteLogSegmentMeta
         return loop.run(surveyed(storage, stored)).metadata, loop.run(rebuilt(storage, stored)).metadata
 
 
-def test_the_ends_tell_what_all_tells(made: MadeTier) -> None:
+def test_the_ends_of_the_files_give_the_same_metadata_as_whole_files(made: MadeTier) -> None:
     made.add(run(50, 150, epoch=4), epochs={1: 0, 4: 20, 5: 150})
     quick, whole = both(made)
     assert quick == whole
@@ -38,14 +38,14 @@ def test_the_ends_tell_what_all_tells(made: MadeTier) -> None:
         lambda log: log.with_suffix(".leader_epoch_checkpoint").write_bytes(b"none"),
     ],
 )
-def test_where_the_ends_do_not_do_all_of_it_is_read(made: MadeTier, harm: Callable[[Path], object]) -> None:
+def test_whole_files_are_read_if_their_ends_are_not_sufficient(made: MadeTier, harm: Callable[[Path], object]) -> None:
     segment = made.add(run(50, 150))
     harm(made.log(segment))
     quick, whole = both(made)
     assert quick == whole and quick.end_offset == 149
 
 
-def test_a_log_of_something_else_is_no_segment(made: MadeTier) -> None:
+def test_a_log_file_without_batches_is_no_segment(made: MadeTier) -> None:
     made.log(made.add(run(0, 10))).write_bytes(b"PAR1" * 100)
     with pytest.raises(NotASegment, match="the log has no batch"):
         both(made)

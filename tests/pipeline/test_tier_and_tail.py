@@ -1,4 +1,4 @@
-"""Tier and tail of a running cluster are one range of offsets, whatever moves after planning."""
+"""Tier and local tail of a running cluster are read as one range of offsets, also if segments move after planning."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def produce(bootstrap: str, topic: str, first: int, count: int) -> None:
 
 @pytest.fixture(scope="module")
 def tiered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """A broker with a topic ``t``, of which the active segment is on its own disk alone."""
+    """A broker with a topic ``t``, of which only the active segment is not in the tier."""
     folder = tmp_path_factory.mktemp("tiered")
     with LocalCluster.start(folder / "cluster", brokers=1, overrides=settings(folder / "tier")) as running:
         filled(running, "t")
@@ -53,7 +53,7 @@ def tier_of(running: LocalCluster) -> Path:
     return Path(running.directory).parent / "tier"
 
 
-def test_all_records_are_read_from_where_they_are(tiered: LocalCluster) -> None:
+def test_records_are_read_from_the_tier_and_from_the_broker(tiered: LocalCluster) -> None:
     options = {"tier": tier_of(tiered), "kafka.bootstrap.servers": tiered.bootstrap, "subscribe": "t"}
     found = rows(**options)
     assert [(row["offset"], row["value"].rstrip()) for row in found] == [(n, b"%d" % n) for n in range(COUNT)]
@@ -65,7 +65,7 @@ def test_all_records_are_read_from_where_they_are(tiered: LocalCluster) -> None:
     assert offsets(**options, **bounds) == list(range(5, 490))
 
 
-def test_the_brokers_directory_tells_what_is_in_the_tier(tiered: LocalCluster) -> None:
+def test_the_segments_in_the_tier_are_known_from_a_brokers_directory(tiered: LocalCluster) -> None:
     data = tiered.brokers[0].log_dirs[0]
     by_log = offsets(tier=tier_of(tiered), subscribe="t", metadata=data)
     by_files = offsets(tier=tier_of(tiered), subscribe="t")
@@ -73,7 +73,7 @@ def test_the_brokers_directory_tells_what_is_in_the_tier(tiered: LocalCluster) -
     assert offsets(tier=tier_of(tiered), subscribe="t", metadata=Path(data).parent) == by_log
 
 
-def test_what_moves_into_the_tier_or_out_of_it_after_planning_is_read_all_the_same(tiered: LocalCluster) -> None:
+def test_records_that_enter_or_leave_the_tier_after_planning_are_still_read(tiered: LocalCluster) -> None:
     filled(tiered, "moved")
     remote = tier_of(tiered) / "kafka-tiered-storage"
     reader = reader_of(tier=tier_of(tiered), kafka__bootstrap__servers=tiered.bootstrap, subscribe="moved")
@@ -81,7 +81,7 @@ def test_what_moves_into_the_tier_or_out_of_it_after_planning_is_read_all_the_sa
     before = len(logs(remote, "moved-0-*"))
     produce(tiered.bootstrap, "moved", COUNT, COUNT)
     wait_until(lambda: len(logs(remote, "moved-0-*")) > before + 3, "the tail has moved into the tier")
-    # The first segment is where the reader does not look for it: only the brokers' answer is left.
+    # A copy of the tier lacks the first segment: only the brokers can serve its records.
     hidden = tier_of(tiered).parent / "elsewhere"
     shutil.copytree(tier_of(tiered), hidden)
     first = logs(hidden / "kafka-tiered-storage", "moved-0-*")[0]
@@ -102,6 +102,6 @@ def test_offsets_that_the_brokers_do_not_have_are_a_loss(tiered: LocalCluster) -
         rows(**(options | {"subscribe": "other"}))
 
 
-def test_a_cluster_that_does_not_answer_is_told_with_the_option() -> None:
+def test_a_cluster_that_does_not_answer_is_an_error_with_the_option() -> None:
     with pytest.raises(PipelineError, match=r"option kafka\.bootstrap\.servers: .*127\.0\.0\.1:1"):
         rows(kafka__bootstrap__servers="127.0.0.1:1", subscribe="t")

@@ -95,6 +95,7 @@ CLEAN: Final = (
     "tests/simulation",
     "tests/containers",
     "tests/fixtures",
+    "tests/oracle",
     "tests/pipeline",
     "tests/unit/broker",
     "tests/unit/client",

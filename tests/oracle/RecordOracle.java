@@ -29,7 +29,7 @@ import org.apache.kafka.coordinator.group.GroupCoordinatorRecordSerde;
 import org.apache.kafka.metadata.MetadataRecordSerde;
 import org.apache.kafka.server.common.ApiMessageAndVersion;
 
-/** Kafka's own reading and writing of what lies in its logs, for test_record_batches.py. */
+/** Reads and writes batches and records of logs with Kafka's own classes, for test_record_batches.py. */
 public class RecordOracle {
     static final HexFormat HEX = HexFormat.of();
 
@@ -124,7 +124,7 @@ public class RecordOracle {
         Files.write(folder.resolve(name), bytes);
     }
 
-    /** Each line of standard input holds values in hex or "null"; Kafka reads them, writes them anew, and prints that. */
+    /** Each line of standard input holds values in hex or "null"; Kafka reads and rewrites them; prints that. */
     static void reencode(String kind) throws Exception {
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {

@@ -1,4 +1,4 @@
-"""What Kafka's DumpLogSegments prints of damaged files."""
+"""The messages that Kafka's DumpLogSegments prints for damaged files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One cluster with three replicas of everything for all of Kafka's tools; skipped where Kafka cannot be run."""
+"""One cluster with replication factor 3 for all of Kafka's tools. Its tests are skipped if Kafka cannot be run."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ RECORDS = int(os.environ.get("MILENA_RECORDS", "2000"))
 """How many records go through the clients. `make oracle` without SHORT=1 sends 100,000."""
 
 REPLICATED = {"default.replication.factor": "3", "min.insync.replicas": "2"}
-"""What a topic has by default in clusters of three brokers."""
+"""Default topic settings of clusters of three brokers."""
 
 
 @pytest.fixture(scope="session", autouse=True)
 def kafka_answers() -> None:
-    """Java and the jars are there, or the reason is told."""
+    """Skip the tests, with the reason, unless Java and Kafka's jars are available."""
     try:
         kafka.jars()
     except kafka.NoKafka as reason:
@@ -36,7 +36,7 @@ def tools(kafka_answers: None) -> Iterator[Tools]:
 
 @pytest.fixture(scope="session")
 def cluster(kafka_answers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    # Groups of one member need not wait for others.
+    # The first rebalance of a group need not wait for more members.
     overrides = REPLICATED | {"group.initial.rebalance.delay.ms": "0"}
     with LocalCluster.start(tmp_path_factory.mktemp("oracle"), brokers=3, overrides=overrides) as running:
         yield running
@@ -44,11 +44,11 @@ def cluster(kafka_answers: None, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture
 def server(cluster: LocalCluster) -> tuple[str, str]:
-    """The words that tell a tool where the cluster is."""
+    """The arguments by which a tool connects to the cluster."""
     return "--bootstrap-server", cluster.bootstrap
 
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
-    """A topic name of the test's own."""
+    """A topic name that no other test uses."""
     return "".join(one if one.isalnum() else "-" for one in request.node.name)[:200]

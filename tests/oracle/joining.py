@@ -20,7 +20,7 @@ LIMIT = 30.0
 
 
 class JoiningKafka:
-    """Kafka's broker on the controller of a cluster of ours, formatted."""
+    """A formatted Kafka broker that uses the controller of a Milena cluster."""
 
     def __init__(self, cluster: LocalCluster, folder: Path, overrides: Mapping[str, str]) -> None:
         controller = cluster.controller
@@ -45,7 +45,7 @@ class JoiningKafka:
         kafka.tool("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._file))
 
     def start(self) -> None:
-        """Until our controller has let it in."""
+        """Start the broker; return when Milena's controller has unfenced it."""
         with self._log.open("a") as out:
             command = kafka.java("kafka.Kafka", str(self._file), heap="350m")
             self._process = subprocess.Popen(command, stdout=out, stderr=out)
@@ -56,7 +56,7 @@ class JoiningKafka:
             assert time.monotonic() < deadline, self._log.read_text()[-2000:]
 
     def stop(self) -> None:
-        """In order."""
+        """Shut the broker down with SIGTERM."""
         assert self._process is not None
         self._process.terminate()
         self._process.wait(LIMIT)
@@ -71,7 +71,7 @@ class JoiningKafka:
 def joined_kafka(
     cluster: LocalCluster, folder: Path, overrides: Mapping[str, str] | None = None
 ) -> Iterator[JoiningKafka]:
-    """It runs, and is stopped in order at the end."""
+    """A running Kafka broker in the cluster, which shuts down cleanly at the end."""
     kin = JoiningKafka(cluster, folder, overrides or {})
     try:
         kin.start()

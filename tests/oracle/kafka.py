@@ -1,6 +1,6 @@
-"""Apache Kafka 4.3.1 as the oracle: its jars, and its tools as processes.
+"""Apache Kafka 4.3.1 as test oracle: its jars, and its tools as processes.
 
-KAFKA_LIBS names a folder that has the jars already; otherwise Maven copies them into the user's cache once.
+KAFKA_LIBS names a folder that has the jars already. Otherwise Maven copies them into the user's cache once.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from pathlib import Path
 VERSION = "4.3.1"
 POM = Path(__file__).with_name("pom.xml")
 NEEDED = (f"kafka-tools-{VERSION}.jar", f"kafka-storage-{VERSION}-test.jar", f"kafka-streams-{VERSION}.jar")
-"""Jars by which the rest is believed to be there."""
+"""Jars that must be present. If they are, the other jars are assumed to be present too."""
 QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
-"""For tools that run for a second: the compiler and the collector that cost least."""
+"""JVM options for short runs: the compiler and the garbage collector that start fastest."""
 
 
 class NoKafka(Exception):
-    """Why Kafka cannot be asked on this machine."""
+    """Kafka cannot be run on this machine; the message is the reason."""
 
 
 @cache
 def jars() -> Path:
-    """The folder with Kafka's jars. Raises NoKafka with the reason."""
+    """Return the folder with Kafka's jars. Raises NoKafka with the reason."""
     if shutil.which("java") is None:
         raise NoKafka("java is not installed")
     named = os.environ.get("KAFKA_LIBS")
@@ -48,19 +48,19 @@ def jars() -> Path:
             raise NoKafka(f"Maven did not answer: {done.stdout.strip()[-300:]}")
         try:
             Path(unfinished, "jars").rename(folder)
-        except OSError:  # another process was quicker
+        except OSError:  # another process has created the folder meanwhile
             if not all((folder / jar).exists() for jar in NEEDED):
                 raise
     return folder
 
 
 def java(main: str, *arguments: str, options: Sequence[str] = QUICK, heap: str = "256m") -> list[str]:
-    """The command line of a main class of Kafka's."""
+    """Return the command line that runs a main class of Kafka."""
     return ["java", f"-Xmx{heap}", *options, "-cp", f"{jars()}/*", main, *arguments]
 
 
 def tool(main: str, *arguments: str, timeout: float = 60, check: bool = True) -> str:
-    """Run a tool; its standard output. Fails with what it said where its exit code is not 0."""
+    """Run a tool and return its standard output. Fails with all its output if its exit code is not 0."""
     done = subprocess.run(java(main, *arguments), capture_output=True, text=True, timeout=timeout, check=False)
     assert not check or done.returncode == 0, f"{main} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout

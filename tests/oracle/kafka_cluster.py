@@ -1,4 +1,4 @@
-"""A Kafka 4.3.1 cluster of one controller and some brokers, as the oracle for replication."""
+"""A Kafka 4.3.1 cluster of one controller and some brokers, as test oracle for replication."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOST: Final = "127.0.0.1"
 
 @dataclass(frozen=True)
 class KafkaCluster:
-    """Where its brokers listen, by node id, and its processes, the controller's too."""
+    """Its brokers' addresses by node id, and its processes, including the controller's."""
 
     brokers: Mapping[int, tuple[str, int]]
     controller: tuple[str, int]
@@ -32,7 +32,7 @@ class KafkaCluster:
 
     @property
     def quorum(self) -> dict[str, str]:
-        """What tells a node of its controller."""
+        """The setting by which a node finds the controller."""
         host, port = self.controller
         return {
             "controller.quorum.voters": f"{CONTROLLER}@{host}:{port}",
@@ -46,7 +46,7 @@ class KafkaCluster:
         return self.folder / ("controller" if node_id == CONTROLLER else f"broker-{node_id}") / "kafka.properties"
 
     def start(self, *nodes: int) -> None:
-        """Until those of them that are brokers listen."""
+        """Start nodes; return when the brokers among them listen."""
         for node_id in nodes:
             with self._said(node_id).open("a") as out:
                 command = kafka.java("kafka.Kafka", str(self.file(node_id)), heap="350m")
@@ -66,7 +66,7 @@ class KafkaCluster:
 def running_kafka_cluster(
     folder: Path, *, features: Mapping[str, int], overrides: Mapping[str, str], brokers: int = 3
 ) -> Iterator[KafkaCluster]:
-    """Formatted and started; killed at the end. Each broker has two log directories."""
+    """A formatted and started cluster, which is killed at the end. Each broker has two log directories."""
     controller, *ports = free(HOST, brokers + 1)
     addresses = {node_id: (HOST, port) for node_id, port in enumerate(ports, 1)}
     cluster = KafkaCluster(addresses, (HOST, controller), folder)

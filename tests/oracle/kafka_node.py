@@ -1,4 +1,4 @@
-"""One Kafka 4.3.1 node, controller and broker in one process, as a peer for ours."""
+"""One combined Kafka 4.3.1 node, controller and broker in one process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ START_TIMEOUT = 60.0
 
 @dataclass(frozen=True)
 class KafkaNode:
-    """Where it listens, and where its files are."""
+    """The node's addresses and folders."""
 
     broker: tuple[str, int]
     controller: tuple[str, int]
@@ -35,8 +35,8 @@ def running_kafka(
     options: Sequence[str] = (),
     **overrides: object,
 ) -> Iterator[KafkaNode]:
-    """A formatted, started node; ``features`` that are not at Kafka's level, ``options`` for its JVM, config keys with
-    ``_`` for ``.``."""
+    """A formatted and started node. ``features``: levels that differ from Kafka's defaults; ``options``: for the JVM;
+    config keys have ``_`` for ``.``."""
     broker, controller = ("127.0.0.1", _free_port()), ("127.0.0.1", _free_port())
     settings: dict[str, object] = {
         "process.roles": "broker,controller",
@@ -66,7 +66,7 @@ def running_kafka(
 
 @contextlib.contextmanager
 def started_kafka(file: Path, broker: tuple[str, int], options: Sequence[str] = ()) -> Iterator[None]:
-    """A node of a formatted directory, by its properties and the address where it will listen; killed at the end."""
+    """A node of a formatted directory, started with a properties file. It is killed at the end."""
     log = file.with_name("kafka.out")
     with log.open("a") as out:
         command = kafka.java("kafka.Kafka", str(file), heap="512m", options=(*kafka.QUICK, *options))
@@ -80,7 +80,7 @@ def started_kafka(file: Path, broker: tuple[str, int], options: Sequence[str] = 
 
 
 def wait_until_listening(process: subprocess.Popen[bytes], address: tuple[str, int], log: Path) -> None:
-    """Until it accepts connections. Fails with what it said where it ends before."""
+    """Wait until a node accepts connections. Fails with the node's output if it ends before."""
     deadline = time.monotonic() + START_TIMEOUT
     while True:
         try:

@@ -1,4 +1,4 @@
-"""One node of ours by its properties file, without a cluster of ours around it."""
+"""One Milena node, started with a properties file, without a Milena cluster."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 
 @contextmanager
 def running_milena(file: Path) -> Iterator[subprocess.Popen[str]]:
-    """A node that serves, and stops in order at the end."""
+    """A running node, which shuts down cleanly at the end."""
     command = [sys.executable, "-P", "-m", "milena", "node", str(file)]
-    # KAFKA_* are configuration to a node, also the tests' KAFKA_LIBS.
+    # A node takes all KAFKA_* variables for configuration, also the tests' KAFKA_LIBS.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
     said = file.with_name("milena.err")
     with said.open("a") as errors:

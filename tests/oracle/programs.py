@@ -1,4 +1,4 @@
-"""Clients in Java as processes of their own, which print lines."""
+"""Java clients as separate processes that print lines."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from contextlib import contextmanager
 
 
 class Member:
-    """A client that prints lines, in its own process."""
+    """A client process that prints lines."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
         self.lines: list[str] = []
 
     def line(self, pattern: str) -> str:
-        """The next line that begins so; those before it are kept."""
+        """Return the next line that begins with a prefix. Lines before it are kept for later calls."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.append(line.rstrip("\n"))
@@ -25,7 +25,7 @@ class Member:
         raise AssertionError(f"no {pattern!r} in {self.lines}")
 
     def records(self, count: int) -> list[list[str]]:
-        """The fields of that many records, from now on."""
+        """Return the fields of the next ``count`` records."""
         return [self.line("record").split("\t") for _ in range(count)]
 
 

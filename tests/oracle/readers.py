@@ -1,4 +1,4 @@
-"""Clients that read a partition to its end: each returns all records, and the position where it knows the end."""
+"""Clients that read a partition to its end. Each returns all records, and the position at which it finds the end."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ Record = tuple[int, str, str | None]
 
 
 def program(*arguments: str) -> list[list[str]]:
-    """The lines of CompactedReader.java, in fields."""
+    """Run CompactedReader.java and return its lines, split into fields."""
     done = subprocess.run(java(str(PROGRAM), *arguments), capture_output=True, text=True, timeout=50, check=False)
     assert done.returncode == 0, done.stderr
     return [line.split("\t") for line in done.stdout.splitlines()]
 
 
 def by_java(bootstrap: str, topic: str) -> tuple[list[Record], int]:
-    """It also begins at many other offsets, and has to come to the next record there is."""
-    told = program("consume", bootstrap, topic)
+    """The Java consumer also starts at many other offsets, from which it must get the next existing record."""
+    lines = program("consume", bootstrap, topic)
     found = [
         (int(offset), key, None if value == "null" else value)
-        for name, offset, key, value in (line for line in told if line[0] == "record")
+        for name, offset, key, value in (line for line in lines if line[0] == "record")
     ]
-    for _, start, landed in (line for line in told if line[0] == "from"):
+    for _, start, landed in (line for line in lines if line[0] == "from"):
         later = next((str(offset) for offset, _, _ in found if offset >= int(start)), "none")
         assert landed == later, f"from {start} on"
-    ((_, end, lag),) = (line for line in told if line[0] == "end")
+    ((_, end, lag),) = (line for line in lines if line[0] == "end")
     assert lag == "0"
     return found, int(end)
 
@@ -105,7 +105,7 @@ async def _by_aiokafka(bootstrap: str, topic: str) -> tuple[list[Record], int]:
 
 
 def record(offset: int, key: bytes | str | None, value: bytes | str | None) -> Record:
-    """As text."""
+    """Return the record with key and value as text."""
     name, content = (one.decode() if isinstance(one, bytes) else one for one in (key, value))
     assert name is not None
     return offset, name, content

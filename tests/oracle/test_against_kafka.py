@@ -1,4 +1,4 @@
-"""Our observer and our client against a Kafka node: what we ask for is what Kafka understands."""
+"""Milena's observer and client against a Kafka node, which must understand their requests."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def observing(node: KafkaNode, folder: Path) -> AsyncIterator[tuple[Metada
 
 
 async def eventually(loader: MetadataLoader, name: str) -> None:
-    """Until the image has the topic with its partitions."""
+    """Wait until the image has the topic with its partitions."""
     found = asyncio.Event()
 
     def look(*_: object) -> None:
@@ -86,7 +86,7 @@ async def eventually(loader: MetadataLoader, name: str) -> None:
 
 
 async def known(client: Cluster, name: str) -> TopicView:
-    """A topic that Kafka's broker may see later than our observer does."""
+    """Return a topic from Kafka's broker, which may apply it later than the observer does."""
     for attempt in itertools.count():
         with contextlib.suppress(KafkaError):
             return await client.topic(name, fresh=True)
@@ -95,7 +95,7 @@ async def known(client: Cluster, name: str) -> TopicView:
 
 
 def check_copy(ours: Path, theirs: Path) -> None:
-    """To the byte. Ours begins behind the snapshot, if Kafka had one by then."""
+    """Compare the metadata logs byte by byte. The observer's begins at the end of Kafka's snapshot, if any."""
     (log,) = ours.glob("*.log")
     copied = log.read_bytes()
     assert copied and copied in (theirs / "00000000000000000000.log").read_bytes()
@@ -125,7 +125,7 @@ async def test_the_observer_follows_a_kafka_controller(kafka_node: KafkaNode, tm
         assert log.log_end_offset > 0
 
 
-async def test_kafkas_snapshots_are_fetched_and_read(kafka_node: KafkaNode, tmp_path: Path) -> None:
+async def test_the_observer_fetches_and_reads_kafkas_snapshots(kafka_node: KafkaNode, tmp_path: Path) -> None:
     folder = kafka_node.log_dir / f"{METADATA_TOPIC}-0"
     async with client_of(kafka_node) as client:
         await admin.create_topics(client, [admin.NewTopic(f"many-{n}", 5, 1) for n in range(30)])
@@ -136,7 +136,7 @@ async def test_kafkas_snapshots_are_fetched_and_read(kafka_node: KafkaNode, tmp_
 
         async with asyncio.timeout(30):
             while not taken():  # noqa: ASYNC110
-                await asyncio.sleep(0.05)  # Kafka tells nobody when it has written one
+                await asyncio.sleep(0.05)  # there is no event for a snapshot that Kafka has written
     snapshot = parse_file_name(taken()[0])
     assert snapshot is not None
     runtime = real_runtime()
@@ -193,7 +193,7 @@ async def test_the_client_joins_groups(kafka_node: KafkaNode) -> None:
 
 
 async def _retention(client: Cluster, topic: str) -> tuple[str | None, int] | None:
-    """None as long as Kafka's broker has not heard of the topic."""
+    """Return None as long as Kafka's broker has not applied the topic."""
     try:
         described = {entry.name: entry for entry in await admin.describe_configs(client, TOPIC_RESOURCE, topic)}
     except KafkaError as error:
@@ -202,13 +202,13 @@ async def _retention(client: Cluster, topic: str) -> tuple[str | None, int] | No
     return described["retention.ms"].value, described["retention.ms"].source
 
 
-async def test_the_client_administers(kafka_node: KafkaNode) -> None:
+async def test_the_client_changes_and_describes_topics_and_configurations(kafka_node: KafkaNode) -> None:
     async with client_of(kafka_node) as client:
         await admin.create_topics(client, [admin.NewTopic("admin", 1, 1)])
         again = (await admin.create_topics(client, [admin.NewTopic("admin", 1, 1)]))["admin"]
         assert again is not None and again.code is ErrorCode.TOPIC_ALREADY_EXISTS
         await admin.alter_configs(client, TOPIC_RESOURCE, "admin", {"retention.ms": "1234"})
-        async with asyncio.timeout(30):  # Kafka's broker hears of it after its controller has answered
+        async with asyncio.timeout(30):  # Kafka's broker applies the change after its controller has answered
             while await _retention(client, "admin") != ("1234", 1):
                 pass
         assert await admin.create_partitions(client, {"admin": 2}) == {"admin": None}
@@ -221,7 +221,7 @@ async def test_the_client_administers(kafka_node: KafkaNode) -> None:
         assert broker["node.id"] == "1"
 
 
-def test_the_command_asks_kafka_too(kafka_node: KafkaNode) -> None:
+def test_the_command_milena_works_with_kafka_brokers(kafka_node: KafkaNode) -> None:
     host, port = kafka_node.broker
     to = ("-b", f"{host}:{port}")
     milena("topic", "create", "commands", "--partitions", "2", *to)

@@ -1,4 +1,4 @@
-"""The Java clients do what the workload of chaos asks of a library."""
+"""The Java clients execute the operations of the chaos workload."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TestJava(ClientsContract):
     def library(self, bootstrap: str, limits: Limits) -> Clients:
         return JavaClients(bootstrap, limits)
 
-    async def test_what_is_under_way_is_unknown_if_the_process_ends(self, cluster: LocalCluster, topic: str) -> None:
+    async def test_pending_operations_are_unknown_if_the_process_ends(self, cluster: LocalCluster, topic: str) -> None:
         clients = JavaClients(cluster.bootstrap)
         producer = await clients.producer(acks=ACKS_ALL, idempotent=True)
         consumer = await clients.consumer({(topic, 0): 0})

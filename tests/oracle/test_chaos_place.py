@@ -1,4 +1,4 @@
-"""Chaos on a Kafka of processes: each thing that the place can do to a node is seen to be done."""
+"""Chaos on Kafka processes: each fault that the place can cause at a node takes effect."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ needs_networks = pytest.mark.skipif(namespaces.missing() is not None, reason=f"n
 
 @dataclass
 class Run:
-    """The place, and the loop in which it works."""
+    """The place, and the event loop in which it runs."""
 
     place: KafkaPlace
     runner: asyncio.Runner
@@ -45,9 +45,9 @@ class Run:
     def bootstrap(self) -> str:
         return ",".join(f"{host}:{port}" for host, port in self.place.bootstrap)
 
-    def alive(self, *, told_by: int) -> list[int]:
-        """The brokers that one of them tells of."""
-        return self(self.place.brokers_of(told_by))
+    def alive(self, *, seen_by: int) -> list[int]:
+        """Return the brokers in the metadata of one of them."""
+        return self(self.place.brokers_of(seen_by))
 
     def isr(self, topic: str) -> list[int]:
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
@@ -72,12 +72,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         runner.run(place.close())
 
 
-def test_nodes_are_killed_shut_down_and_wiped_and_come_back(run: Run) -> None:
+def test_nodes_restart_after_a_kill_a_shutdown_and_a_wipe(run: Run) -> None:
     place_topic(run.bootstrap, "ended", [[1, 2, 3]])
     run(run.place.kill(1))
     run.write("ended")
-    run(run.place.kill(1))  # it is down already
-    wait_until(lambda: run.alive(told_by=2) == [2, 3], "broker 1 to be fenced")
+    run(run.place.kill(1))  # the node is down already
+    wait_until(lambda: run.alive(seen_by=2) == [2, 3], "broker 1 to be fenced")
     run(run.place.start(1))
     run.in_sync("ended")
     run(run.place.shut_down(2))
@@ -94,27 +94,27 @@ def test_nodes_are_killed_shut_down_and_wiped_and_come_back(run: Run) -> None:
     run.write("ended")
 
 
-def test_a_paused_broker_is_fenced_until_it_goes_on(run: Run) -> None:
+def test_a_paused_broker_is_fenced_until_it_is_resumed(run: Run) -> None:
     run(run.place.pause(2))
-    wait_until(lambda: run.alive(told_by=1) == [1, 3], "broker 2 to be fenced")
+    wait_until(lambda: run.alive(seen_by=1) == [1, 3], "broker 2 to be fenced")
     run(run.place.resume(2))
-    wait_until(lambda: run.alive(told_by=1) == list(BROKERS), "broker 2 to be back")
+    wait_until(lambda: run.alive(seen_by=1) == list(BROKERS), "broker 2 to be back")
 
 
 @needs_networks
-def test_an_isolated_broker_is_fenced_and_clients_reach_it(run: Run) -> None:
+def test_an_isolated_broker_is_fenced_but_clients_still_reach_it(run: Run) -> None:
     assert run.place.kinds >= OF_LINKS
     for other in (1, 2, CONTROLLER):
         run(run.place.cut(3, other))
         run(run.place.cut(other, 3))
-    wait_until(lambda: run.alive(told_by=1) == [1, 2], "broker 3 to be fenced")
-    assert run.alive(told_by=3) == list(BROKERS)  # as it was when the metadata stopped
+    wait_until(lambda: run.alive(seen_by=1) == [1, 2], "broker 3 to be fenced")
+    assert run.alive(seen_by=3) == list(BROKERS)  # from the last metadata that broker 3 has got
     run(run.place.heal_links())
-    wait_until(lambda: run.alive(told_by=1) == list(BROKERS), "broker 3 to be back")
+    wait_until(lambda: run.alive(seen_by=1) == list(BROKERS), "broker 3 to be back")
 
 
 @needs_networks
-def test_a_cut_is_one_way_and_outlasts_a_start_of_the_receiver(run: Run) -> None:
+def test_a_cut_blocks_one_direction_and_remains_after_the_receiver_restarts(run: Run) -> None:
     place_topic(run.bootstrap, "one-way", [[2, 1, 3]])
     run.write("one-way")
     run(run.place.cut(2, 1))
@@ -123,7 +123,7 @@ def test_a_cut_is_one_way_and_outlasts_a_start_of_the_receiver(run: Run) -> None
     run(run.place.kill(1))
     run(run.place.start(1))
     run.write("one-way")
-    wait_until(lambda: run.alive(told_by=3) == list(BROKERS), "the controller to have broker 1")
+    wait_until(lambda: run.alive(seen_by=3) == list(BROKERS), "the controller to have broker 1")
     assert run.isr("one-way") == [2, 3]
     run(run.place.heal_links())
     run.in_sync("one-way")
@@ -134,7 +134,7 @@ def test_a_topic_can_be_tiered(run: Run) -> None:
     run.write("tiered")
 
 
-def test_what_a_kafka_cannot_have_done_to_it_is_refused(run: Run) -> None:
+def test_faults_that_kafka_does_not_support_are_refused(run: Run) -> None:
     assert not run.place.kinds & {Kind.POWER_LOSS, Kind.FULL_DISK, Kind.SLOW_DISK, Kind.CLOCK, Kind.TIER_AWAY}
     for work in (
         run.place.power_off(1),
@@ -148,7 +148,7 @@ def test_what_a_kafka_cannot_have_done_to_it_is_refused(run: Run) -> None:
     run(run.place.break_tier())
 
 
-def test_what_explains_a_failure_is_kept(run: Run, tmp_path: Path) -> None:
+def test_logs_are_kept_to_explain_a_failure(run: Run, tmp_path: Path) -> None:
     run(run.place.keep(tmp_path / "kept"))
     names = {file.name for file in (tmp_path / "kept").iterdir()}
     assert names == {"controller.log", "broker-1.log", "broker-2.log", "broker-3.log"}

@@ -1,5 +1,5 @@
-"""Cleaned logs are copied between brokers of ours and of Kafka's, with gaps, tombstones, and the empty batches by which
-ours keep where leader epochs began."""
+"""Cleaned logs are copied between brokers of Milena and Kafka, with gaps, tombstones, and the empty batches that mark
+the start offsets of leader epochs in Milena."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ pytestmark = [
 
 
 class Partition:
-    """The only partition of the topic, and what was written last for each key."""
+    """The only partition of the topic, and the last value of each key."""
 
     def __init__(self, cluster: LocalCluster, tools: Tools, plan: Path) -> None:
         self.cluster = cluster
@@ -60,7 +60,7 @@ class Partition:
         wait_until(lambda: self._places.now() == [(leader, frozenset(isr))], f"{leader} to lead {isr}")
 
     def move(self, *replicas: int) -> None:
-        """The first of them leads."""
+        """Reassign the partition to these replicas; the first of them becomes the leader."""
         partition = {"topic": TOPIC, "partition": 0}
         self._plan.write_text(json.dumps({"version": 1, "partitions": [partition | {"replicas": replicas}]}))
         server, file = ("--bootstrap-server", self.cluster.bootstrap), str(self._plan)
@@ -80,12 +80,12 @@ class Partition:
 
 
 def epochs(log_dir: Path | str) -> list[tuple[int, int]]:
-    """Leader epochs and their start offsets, as the checkpoint has them."""
+    """Return leader epochs and start offsets from leader-epoch-checkpoint."""
     lines = Path(log_dir, f"{TOPIC}-0", "leader-epoch-checkpoint").read_text().splitlines()[2:]
     return [(int(epoch), int(start)) for epoch, start in (line.split() for line in lines)]
 
 
-def test_a_cleaned_log_goes_from_us_to_kafka_and_back(tools: Tools, tmp_path: Path) -> None:
+def test_a_cleaned_log_is_copied_from_milena_to_kafka_and_back(tools: Tools, tmp_path: Path) -> None:
     with LocalCluster.start(tmp_path / "milena", brokers=2, overrides=SETTINGS) as cluster:
         place_topic(cluster.bootstrap, TOPIC, [[1, 2]], COMPACTED)
         partition = Partition(cluster, tools, tmp_path / "plan.json")

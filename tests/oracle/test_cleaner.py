@@ -1,4 +1,4 @@
-"""The same logs cleaned by Kafka's cleaner and by ours, in as many rounds: the same files are left."""
+"""Kafka's and Milena's log cleaner clean the same logs in the same number of passes: the resulting files are equal."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ INDEXES: Final = ("*.index", "*.timeindex", "*.txnindex")
 
 
 class Pair:
-    """One log twice: ours and Kafka's."""
+    """Two copies of one log: one for Milena and one for Kafka."""
 
     def __init__(self, path: Path, seed: int) -> None:
         self.random = random.Random(seed)
@@ -44,10 +44,10 @@ class Pair:
         )
         self.kafkas = path / "kafkas" / "topic-0"
         self.open: dict[int, int] = {}
-        """Producers with an open transaction, and their next sequence."""
+        """Producers with an open transaction, and their next sequence number."""
         self.sequences: dict[int, int] = {}
-        # In every third log, the map is too small for all keys. If such a round begins behind an abort marker, Kafka
-        # takes the producer's next transaction for aborted too, and does not map its keys: these have no such markers.
+        # In every third log, the offset map is too small for all keys. If a pass begins after an abort marker, Kafka
+        # takes the producer's next transaction for aborted, too, and does not map its keys: these logs have no aborts.
         self.is_large = seed % 3 == 0
         self.memory = 20 * 24 if self.is_large else 1 << 16
 
@@ -91,7 +91,7 @@ class Pair:
             self.end(producer)
 
     def copy(self) -> None:
-        """What was appended goes to Kafka's log, too: a log of Kafka's has the same active segment."""
+        """Copy the appended batches to Kafka's log, so that it has the same active segment."""
         self.ours.log.close()
         mine = Path(self.ours.folder.path)
         self.kafkas.mkdir(parents=True, exist_ok=True)
@@ -110,7 +110,7 @@ class Pair:
 
 
 def ask(lines: list[str]) -> list[list[int]]:
-    """A round for each line: where Kafka's cleaner ended, and where it had to end. For ``load``: the segments."""
+    """Run one pass of Kafka's cleaner for each line; return where it ended and must end. For ``load``: segments."""
     command = java(str(PROGRAM))
     done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
@@ -118,7 +118,7 @@ def ask(lines: list[str]) -> list[list[int]]:
 
 
 def content(batch: BatchView) -> object:
-    """The bytes, but for those of which compressors choose."""
+    """Return the bytes of a batch; if it is compressed, its header and records, because compressed bytes may differ."""
     if not batch.is_compressed:
         return batch.memory.tobytes()
     header = [getattr(batch, name) for name in HEADER]
@@ -126,11 +126,11 @@ def content(batch: BatchView) -> object:
 
 
 def is_mark(batch: BatchView) -> bool:
-    """Whether the batch is there to say where its leader epoch began, which Kafka's cleaner forgets."""
+    """Whether the batch only marks the start of its leader epoch. Kafka's cleaner does not keep that."""
     return not batch.count and not batch.has_producer_id
 
 
-def test_kafkas_cleaner_and_ours_leave_the_same(tmp_path: Path) -> None:
+def test_kafkas_and_milenas_cleaner_write_the_same_files(tmp_path: Path) -> None:
     pairs = [Pair(tmp_path / str(seed), seed) for seed in range(SEEDS)]
     kept = removed = 0
     for number in range(ROUNDS + 1):
@@ -140,7 +140,7 @@ def test_kafkas_cleaner_and_ours_leave_the_same(tmp_path: Path) -> None:
                 pair.end_all()
             pair.ours.now += DAY_MS // 2 + 1
             if number == ROUNDS:
-                pair.ours.log.roll()  # nothing is left that is not cleaned
+                pair.ours.log.roll()  # nothing uncleaned is left
             pair.copy()
         answers = ask([pair.question() for pair in pairs])
         for pair, (cleaned_to, end) in zip(pairs, answers, strict=True):
@@ -154,7 +154,7 @@ def test_kafkas_cleaner_and_ours_leave_the_same(tmp_path: Path) -> None:
             kept += len(pair.ours.records())
             removed += before - len(pair.ours.records())
             mine = Path(pair.ours.folder.path)
-            # Kafka makes the indexes of an empty segment at once, we with its first entry.
+            # Kafka creates the indexes of an empty segment at once, Milena with their first entry.
             empty = f"{pair.ours.log.log_end_offset:020}"
             for pattern in INDEXES:
                 assert sorted(file.name for file in mine.glob(pattern)) == sorted(
@@ -162,13 +162,13 @@ def test_kafkas_cleaner_and_ours_leave_the_same(tmp_path: Path) -> None:
                 )
             for file in mine.glob("*.txnindex"):
                 assert file.read_bytes() == (pair.kafkas / file.name).read_bytes()
-            # The next round begins with ours: compressed sizes are another.
+            # The next pass begins with Milena's files, because compressed sizes differ.
             shutil.rmtree(pair.kafkas)
     assert kept > 1000 and removed > 1000
 
 
 class Photographer:
-    """A disk that keeps a copy of a log's folder before each name changes."""
+    """A disk that keeps a copy of a log's folder before each rename."""
 
     def __init__(self, folder: str, photos: Path) -> None:
         self._disk = RealDisk()
@@ -188,7 +188,7 @@ class Photographer:
         shutil.copytree(self._folder, self.taken[-1])
 
 
-def test_kafka_and_we_take_over_a_swap_at_any_point(tmp_path: Path) -> None:
+def test_kafka_and_milena_complete_a_segment_swap_interrupted_at_any_point(tmp_path: Path) -> None:
     folder = LogFolder(tmp_path / "log", segment_bytes=1000, cleanup_policy=("compact",))
     camera = Photographer(folder.path, tmp_path / "photos")
     folder.disk = cast(Disk, camera)

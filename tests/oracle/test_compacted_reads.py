@@ -1,6 +1,6 @@
-"""What others make of a topic that Milena has cleaned: Kafka's tools, its consumer, a worker of Connect, other clients.
+"""Kafka's tools and consumer, a worker of Connect and other clients read a topic that Milena has cleaned.
 
-The log has gaps, tombstones and batches without records, at its end, too: the active segment is empty.
+The log has gaps, tombstones and batches without records, also at its end: the active segment is empty.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Cleaned(NamedTuple):
     cluster: LocalCluster
     folder: Path
     records: Sequence[Record]
-    """What its segments hold, as Kafka's DumpLogSegments shows it."""
+    """The records of its segments in the output of Kafka's DumpLogSegments."""
     end: int
 
     @property
@@ -62,7 +62,7 @@ def own(kafka_answers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 @pytest.fixture(scope="module")
 def cleaned(tools: Tools, own: LocalCluster) -> Cleaned:
     server = ("--bootstrap-server", own.bootstrap)
-    # Records without a key are let in as long as it is not compacted.
+    # Records without a key are accepted as long as the topic is not compacted.
     tools(
         TOPICS,
         *server,
@@ -80,7 +80,7 @@ def cleaned(tools: Tools, own: LocalCluster) -> Cleaned:
     end = int(tools(OFFSETS, *server, "--topic", TOPIC).split(":")[2])
     policy = ("--alter", "--entity-type", "topics", "--entity-name", TOPIC, "--add-config", "cleanup.policy=compact")
     tools(CONFIGS, *server, *policy)
-    # As a crash leaves it that comes right after a segment was rolled.
+    # The log is in the state after a crash right after a segment was rolled.
     own.stop_node(broker.id)
     (folder / f"{end:020}.log").touch()
     own.start_node(broker.id)
@@ -93,7 +93,7 @@ def cleaned(tools: Tools, own: LocalCluster) -> Cleaned:
 
 
 def write(bootstrap: str) -> None:
-    """Each producer's last batch is kept for its sequence, even if others have written all of its keys anew."""
+    """Write records. Each producer's last batch is kept for its sequence, even if all its keys have later values."""
     times = count(int(time.time() * 1000) - 60_000)
     for codec in (*CODECS, *CODECS):
         settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 20}
@@ -121,7 +121,7 @@ def dump(tools: Tools, files: Sequence[str]) -> str:
 # -- Kafka's tools
 
 
-def test_the_log_is_as_it_should_be(tools: Tools, cleaned: Cleaned) -> None:
+def test_the_cleaned_log_has_gaps_tombstones_and_empty_batches(tools: Tools, cleaned: Cleaned) -> None:
     offsets = [offset for offset, _, _ in cleaned.records]
     keys = [key for _, key, _ in cleaned.records]
     assert len(keys) == len(set(keys)) == 24 + len(CODECS) and None in [value for *_, value in cleaned.records]
@@ -133,7 +133,7 @@ def test_the_log_is_as_it_should_be(tools: Tools, cleaned: Cleaned) -> None:
         assert shown.count("passed sanity check") + shown.count("is empty") == len(files)
 
 
-def test_tools_tell_its_bounds_and_size(tools: Tools, cleaned: Cleaned) -> None:
+def test_tools_return_its_offsets_and_size(tools: Tools, cleaned: Cleaned) -> None:
     for moment, offset in {"earliest": 0, "latest": cleaned.end, "max-timestamp": cleaned.records[-1][0]}.items():
         shown = tools(OFFSETS, *cleaned.server, "--topic", TOPIC, "--time", moment)
         assert shown.split() == [f"{TOPIC}:0:{offset}"], moment
@@ -173,7 +173,7 @@ def test_a_worker_of_connect(cleaned: Cleaned) -> None:
     expected = {f"key-{number % 20}": f"value {number}" for number in range(280, 300) if number % 20 != 7}
     (broker,) = cleaned.cluster.brokers
     for _ in range(2):
-        told = program("connect", cleaned.cluster.bootstrap, "configurations")
-        assert told[0] == ["compacted", "true"]
-        assert {key: value for _, key, value in told[1:]} == expected
+        connect_lines = program("connect", cleaned.cluster.bootstrap, "configurations")
+        assert connect_lines[0] == ["compacted", "true"]
+        assert {key: value for _, key, value in connect_lines[1:]} == expected
         wait_until(lambda: is_clean(broker.log_dirs[0], "configurations-0"), "the topic to be cleaned")

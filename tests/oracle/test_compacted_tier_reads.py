@@ -1,5 +1,5 @@
-"""What other clients read of a topic that Milena has cleaned in the tier: Kafka has no such topics, its clients know no
-difference."""
+"""Clients read a topic that Milena has cleaned in the tier. Kafka has no such topics, but its clients see no difference
+from other compacted topics."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ pytestmark = pytest.mark.timeout(60)
 
 class Written(NamedTuple):
     records: Sequence[Record]
-    """Those with a key."""
+    """The records with a key."""
     end: int
-    """The log end offset: behind the records without a key."""
+    """The log end offset, after the records without a key."""
 
 
 class Cleaned(NamedTuple):
-    """A topic of one partition, which is in the tier alone, up to its end."""
+    """A topic of one partition that is completely in the tier."""
 
     cluster: LocalCluster
     written: Written
@@ -47,7 +47,7 @@ def cleaned(kafka_answers: None, tmp_path_factory: pytest.TempPathFactory) -> It
     folder = tmp_path_factory.mktemp("tier-reads")
     overrides = settings(folder / "tier") | {"remote.log.compaction.enable": "true"}
     with LocalCluster.start(folder / "cluster", brokers=1, overrides=overrides) as running:
-        # Records without a key are let in as long as it is not compacted.
+        # Records without a key are accepted as long as the topic is not compacted.
         create_topic(running.bootstrap, TOPIC, 1, config=TIERED | {"min.cleanable.dirty.ratio": "0.01"})
         written = write(running.bootstrap)
         alter_topic(running.bootstrap, TOPIC, {"cleanup.policy": "compact"})
@@ -94,7 +94,7 @@ def test_a_client_reads_all_records_and_finds_the_end(cleaned: Cleaned, name: st
     assert READERS[name](cleaned.cluster.bootstrap, TOPIC) == reference
 
 
-def test_tools_tell_its_bounds(tools: Tools, cleaned: Cleaned) -> None:
+def test_tools_return_its_first_and_last_offset(tools: Tools, cleaned: Cleaned) -> None:
     server, end = ("--bootstrap-server", cleaned.cluster.bootstrap), cleaned.written.end
     for moment, offset in {
         "earliest": 0,
@@ -106,11 +106,12 @@ def test_tools_tell_its_bounds(tools: Tools, cleaned: Cleaned) -> None:
 
 
 def test_kafkas_dump_reads_the_cleaned_segments(tools: Tools, cleaned: Cleaned, tmp_path: Path) -> None:
-    """What they have replaced may still lie beside them."""
+    """Replaced segments may still be beside the cleaned ones."""
     left = {offset for offset, _, _ in READERS["librdkafka"](cleaned.cluster.bootstrap, TOPIC)[0]}
     found: set[int] = set()
     for number, log in enumerate(logs(cleaned.tier, f"{TOPIC}-0-*")):
-        file = tmp_path / str(number) / f"{log.name.partition('-')[0]}.log"  # the tool takes the base offset from it
+        # The tool takes the base offset from the file name.
+        file = tmp_path / str(number) / f"{log.name.partition('-')[0]}.log"
         file.parent.mkdir()
         shutil.copy(log, file)
         ran = tools.run(DUMP, "--deep-iteration", "--print-data-log", "--files", str(file))

@@ -1,5 +1,4 @@
-"""Kafka's own tester of log compaction: it produces with deletes, waits, consumes, and compares the last value of each
-key."""
+"""Kafka's LogCompactionTester produces with tombstones, waits, consumes, and compares the last value of each key."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from tests.wire.compacted import cleaned_to
 TESTER: Final = f"{TOOLS}.LogCompactionTester"
 CODECS: Final = ("none", "zstd")
 TOPICS, MESSAGES, DUPLICATES = 2, 300_000, 5
-"""Compressed, a topic has two closed segments."""
+"""With these numbers, a compressed topic has two closed segments."""
 SETTINGS: Final = {
     "log.segment.bytes": str(1 << 20),
     "log.cleaner.backoff.ms": "100",
@@ -39,7 +38,7 @@ def own(tmp_path: Path) -> Iterator[LocalCluster]:
 
 
 def started(own: LocalCluster, folder: Path, codec: str) -> subprocess.Popen[str]:
-    """Its files are in ``folder``."""
+    """Start the tester; its files are in ``folder``."""
     folder.mkdir()
     options = {
         "bootstrap-server": own.bootstrap,
@@ -48,7 +47,7 @@ def started(own: LocalCluster, folder: Path, codec: str) -> subprocess.Popen[str
         "percent-deletes": 20,
         "topics": TOPICS,
         "compression-type": codec,
-        "sleep": 20,  # the cleaner has a low priority: on a busy machine it takes its time
+        "sleep": 20,  # the cleaner has a low priority and is slow on a busy machine
     }
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     command = kafka.java(TESTER, *words, options=(*kafka.QUICK, f"-Djava.io.tmpdir={folder}"))
@@ -57,7 +56,7 @@ def started(own: LocalCluster, folder: Path, codec: str) -> subprocess.Popen[str
 
 def test_the_last_value_of_each_key_is_found(own: LocalCluster, tmp_path: Path) -> None:
     running = [started(own, tmp_path / codec, codec) for codec in CODECS]
-    # It reads on for 20 s behind the end.
+    # The tester waits for 20 s at the log end.
     for process in running:
         said, _ = process.communicate()
         assert process.returncode == 0, said

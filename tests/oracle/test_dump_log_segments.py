@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(60)
 
 @pytest.fixture(scope="module")
 def stopped(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The directory of a cluster that has produced with each codec, committed offsets, and stopped in order."""
+    """The directory of a cleanly stopped cluster with batches of each codec and with committed offsets."""
     folder = tmp_path_factory.mktemp("dump")
     overrides = {
         "log.index.interval.bytes": "300",
@@ -51,7 +51,7 @@ def stopped(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def roll(tools: Tools, bootstrap: str) -> None:
-    """Three segments and more, with times in no order, of batches that the broker compresses anew."""
+    """Write three segments or more of batches that the broker recompresses, with unordered timestamps."""
     config = {"segment.bytes": "1048576", "compression.type": "lz4", "retention.ms": "-1"}
     words = [word for key, value in config.items() for word in ("--config", f"{key}={value}")]
     tools(TOPICS, "--bootstrap-server", bootstrap, "--create", "--topic", ROLLED, *words)
@@ -70,7 +70,7 @@ def wait_for(folder: Path, pattern: str) -> None:
 
 
 def write(bootstrap: str, codec: str) -> None:
-    """Several batches of one idempotent producer."""
+    """Write several batches with one idempotent producer."""
     settings = {"bootstrap.servers": bootstrap, "compression.type": codec, "batch.num.messages": 10}
     producer = Producer(settings | {"enable.idempotence": True, "linger.ms": 20})
     for number in range(PER_CODEC):
@@ -79,10 +79,10 @@ def write(bootstrap: str, codec: str) -> None:
 
 
 def dump(tools: Tools, *arguments: str) -> str:
-    """The tool tells most errors in what it writes, and ends with 0."""
+    """Run the tool and check its output, which has most errors although the exit code is 0."""
     ran = tools.run(DUMP, *arguments)
     assert ran.status == 0, ran
-    # It expects each file to begin with offset 0, one of Kafka's too.
+    # The tool expects each file to begin with offset 0, also Kafka's own files.
     said = re.sub(r"Non-consecutive offsets in \S+/0*(\d+)\.log\n  -1 is followed by \1\n", "", ran.out + ran.err)
     for complaint in COMPLAINTS:
         assert complaint not in said, said

@@ -1,4 +1,4 @@
-"""Kafka's tool for consumer groups against Milena."""
+"""kafka-consumer-groups against Milena."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ pytestmark = pytest.mark.timeout(60)
 
 @pytest.fixture
 def filled(tools: Tools, server: Server, topic: str) -> str:
-    """A topic of two partitions, with 50 records in the first and 20 in the second, of the first 70 seconds of 2020."""
+    """A topic of two partitions, with 50 records in the first and 20 in the second, with one timestamp for each of the
+    first 70 seconds of 2020."""
     tools(TOPICS, *server, "--create", "--topic", topic, "--partitions", "2", "--config", "retention.ms=-1")
     producer = Producer({"bootstrap.servers": server[1]})
     for number in range(70):
@@ -37,20 +38,20 @@ def member(server: Server, group: str, topic: str, **config: object) -> Iterator
 
 
 def committed(server: Server, group: str, topic: str) -> None:
-    """A group that has read its topic, and is empty."""
+    """An empty group that has committed the end of its topic."""
     with member(server, group, topic) as consumer:
         assert len(consumer.consume(70, timeout=20)) == 70
         consumer.commit(asynchronous=False)
 
 
 def rows(shown: str) -> list[list[str]]:
-    """The lines of a table, without its head."""
+    """Return the rows of a table without its heading."""
     table = [line.split() for line in shown.splitlines() if line.strip()]
     start = next(index for index, line in enumerate(table) if line[0] == "GROUP")
     return sorted(table[start + 1 :])
 
 
-def test_a_group_with_a_member(tools: Tools, server: Server, filled: str) -> None:
+def test_a_group_with_a_member_is_described_and_protected(tools: Tools, server: Server, filled: str) -> None:
     group = f"{filled}-readers"
     described = ("--describe", "--group", group)
     with member(server, group, filled, client_id="me", group_instance_id="one") as consumer:
@@ -72,7 +73,7 @@ def test_a_group_with_a_member(tools: Tools, server: Server, filled: str) -> Non
         refused = tools.run(GROUPS, *server, "--delete", "--group", group)
         assert "GroupNotEmptyException" in refused.out + refused.err
         assert "GroupSubscribedToTopicException" in delete_offsets(tools, server, group, f"{filled}:0")
-    # A static member does not leave.
+    # A static member does not leave the group when it closes.
     assert [group, "Stable"] in rows(tools(GROUPS, *server, "--list", "--state", "Stable"))
 
 
@@ -94,16 +95,16 @@ def test_offsets_of_an_empty_group_are_reset(tools: Tools, server: Server, fille
         (["--to-datetime", "2020-01-01T00:00:10.000"], "10", "0"),
         (["--by-duration", "PT1H"], "50", "20"),
     ):
-        told = [[group, filled, "0", first], [group, filled, "1", second]]
-        assert rows(tools(GROUPS, *reset, *how, "--dry-run")) == told, how
-        assert rows(tools(GROUPS, *reset, *how, "--execute")) == told, how
+        new_offsets = [[group, filled, "0", first], [group, filled, "1", second]]
+        assert rows(tools(GROUPS, *reset, *how, "--dry-run")) == new_offsets, how
+        assert rows(tools(GROUPS, *reset, *how, "--execute")) == new_offsets, how
         shown = rows(tools(GROUPS, *server, "--describe", "--group", group))
         assert [one[3] for one in shown] == [first, second], how
     exported = tools(GROUPS, *server, "--reset-offsets", "--group", group, "--all-topics", "--to-earliest", "--export")
     assert sorted(exported.split()) == [f'"{filled}",0,0', f'"{filled}",1,0']
 
 
-def test_offsets_are_set_for_a_group_that_was_never_there(tools: Tools, server: Server, filled: str) -> None:
+def test_offsets_are_set_for_a_group_that_did_not_exist(tools: Tools, server: Server, filled: str) -> None:
     group = f"{filled}-new"
     reset = ("--reset-offsets", "--group", group, "--topic", f"{filled}:1", "--to-offset", "7", "--execute")
     assert rows(tools(GROUPS, *server, *reset)) == [[group, filled, "1", "7"]]

@@ -1,4 +1,4 @@
-"""A broker of ours beside one of Kafka's under Kafka's controller: each takes over, and logs are equal."""
+"""A Milena broker beside a Kafka broker with Kafka's controller: each becomes leader after the other."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from tests.wire.waiting import wait_until
 KAFKA, OURS = 1, 2
 TOPIC = "guest"
 SESSIONS = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "300"}
-"""Kafka's controller finds out by the session alone that a broker is gone, and lets none back before."""
+"""Kafka's controller notices only by the session timeout that a broker has ended, and refuses to register it before."""
 OVERRIDES = SESSIONS | {"auto.leader.rebalance.enable": "false", "offsets.topic.replication.factor": "2"}
 
 VISIBLE_MS = "10000"
-"""Longer than a slow machine takes."""
+"""Longer than the time that a slow machine needs."""
 
 pytestmark = pytest.mark.timeout(150)
 
 
-def test_we_follow_kafka_and_take_over_under_its_controller(kafka_answers: None, tmp_path: Path) -> None:
-    """Our broker offers a feature that neither Kafka's controller nor its broker knows."""
+def test_milena_follows_kafka_and_becomes_leader_under_kafkas_controller(kafka_answers: None, tmp_path: Path) -> None:
+    """Milena's broker registers with a feature that neither Kafka's controller nor its broker has."""
     cluster = running_kafka_cluster(tmp_path / "kafka", features=FEATURES, overrides=OVERRIDES, brokers=1)
     with cluster as theirs, ExitStack() as ours:
         port = free(HOST, 1)[0]
@@ -83,8 +83,10 @@ def test_we_follow_kafka_and_take_over_under_its_controller(kafka_answers: None,
         assert any(first.values()) and first == second, f"logs of {TOPIC}-{partition} differ"
 
 
-def test_what_is_changed_through_us_is_seen_here_under_kafkas_controller(kafka_answers: None, tmp_path: Path) -> None:
-    """Kafka's controller, too, tells the high watermark that a change is waited for with."""
+def test_a_change_through_milenas_broker_is_visible_there_under_kafkas_controller(
+    kafka_answers: None, tmp_path: Path
+) -> None:
+    """Milena's broker waits for the high watermark after a change, which Kafka's controller sends, too."""
     cluster = running_kafka_cluster(tmp_path / "kafka", features=FEATURES, overrides=OVERRIDES, brokers=1)
     with cluster as theirs, ExitStack() as ours:
         port = free(HOST, 1)[0]

@@ -1,4 +1,4 @@
-"""Kafka's Java producer and consumer against Milena, as programs and within Kafka's tools."""
+"""Kafka's Java producer and consumer against Milena, in test programs and in Kafka's tools."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.timeout(60)
 
 @pytest.fixture
 def made(tools: Tools, server: Server, topic: str) -> str:
-    """A topic of four partitions that keeps everything."""
+    """A topic of four partitions without retention limits."""
     tools(TOPICS, *server, "--create", "--topic", topic, "--partitions", "4", "--config", "retention.ms=-1")
     return topic
 
@@ -59,8 +59,8 @@ def java_member(server: Server, group: str, topic: str, *settings: str) -> list[
 
 def test_the_producer_is_idempotent_with_every_codec(tools: Tools, server: Server, made: str) -> None:
     count = RECORDS // 10
-    told = program("produce", server[1], made, count, *CODECS)
-    assert told.split() == [word for at, codec in enumerate(CODECS) for word in (codec, str(at * count))]
+    lines_out = program("produce", server[1], made, count, *CODECS)
+    assert lines_out.split() == [word for at, codec in enumerate(CODECS) for word in (codec, str(at * count))]
     consumer = Consumer({"bootstrap.servers": server[1], "group.id": "none", "auto.offset.reset": "earliest"})
     consumer.assign([TopicPartition(made, 0, 0)])
     for at, codec in enumerate(CODECS):
@@ -94,7 +94,7 @@ def test_a_consumer_group_reads_every_codec(server: Server, made: str) -> None:
         assert rest == [f"codec={codec}", "null=null"]
 
 
-def test_a_producer_of_transactions_is_told_at_once_that_there_are_none(server: Server) -> None:
+def test_a_transactional_producer_gets_an_error_at_once(server: Server) -> None:
     milliseconds, _, error = program("transact", server[1], "tx").partition(" ")
     assert "Milena has no transactions yet." in error
     assert int(milliseconds) < 5_000
@@ -135,7 +135,7 @@ def test_java_and_kcat_share_a_group(tools: Tools, server: Server, made: str, as
     assert re.search(r"Empty\s+0\s*$", described)
 
 
-def test_static_members_come_back_and_are_removed(tools: Tools, server: Server, made: str) -> None:
+def test_static_members_rejoin_and_are_removed(tools: Tools, server: Server, made: str) -> None:
     group, settings = f"{made}-static", ("group.instance.id=one", "session.timeout.ms=30000")
     described = ("--describe", "--group", group, "--members")
     members = []
@@ -143,7 +143,7 @@ def test_static_members_come_back_and_are_removed(tools: Tools, server: Server, 
         with running(java_member(server, group, made, *settings)) as member:
             member.line("assigned 4")
             members.append(tools(GROUPS, *server, *described).splitlines()[-1].split())
-    # The second took the place of the first, under a new member id.
+    # The second member replaced the first, under a new member id.
     assert [fields[2] for fields in members] == ["one", "one"] and members[0][1] != members[1][1]
     program("remove", server[1], group, "one")
     assert "has no active members" in tools.run(GROUPS, *server, *described).err
@@ -156,9 +156,9 @@ def test_console_producer_and_consumer(tools: Tools, server: Server, made: str) 
     lines = [f"codec:{codec}\tkey {number}\tvalue {number} ä" for codec in CODECS for number in range(8)]
     properties = [word for one in ("parse.key=true", "parse.headers=true") for word in ("--reader-property", one)]
     for codec in CODECS:
-        told = [line for line in lines if line.startswith(f"codec:{codec}\t")]
+        lines_out = [line for line in lines if line.startswith(f"codec:{codec}\t")]
         codec_option = ("--compression-codec", codec)
-        tools(CONSOLE_PRODUCER, *server, "--topic", made, *codec_option, *properties, stdin="\n".join(told) + "\n")
+        tools(CONSOLE_PRODUCER, *server, "--topic", made, *codec_option, *properties, stdin="\n".join(lines_out) + "\n")
     shown = [word for one in ("print.key=true", "print.headers=true") for word in ("--formatter-property", one)]
     reader = ("--topic", made, "--group", f"{made}-console", "--from-beginning", "--timeout-ms", "20000")
     for half in (15, 25):
@@ -194,8 +194,8 @@ def test_verifiable_producer_and_consumer(tools: Tools, server: Server, made: st
 def test_performance_tools(tools: Tools, server: Server, made: str, acks: str) -> None:
     load = ("--num-records", str(RECORDS), "--record-size", "1000", "--throughput", "-1")
     properties = ("--command-property", f"acks={acks}")
-    told = tools(PRODUCER_PERFORMANCE, *server, "--topic", made, *load, *properties)
-    assert f"{RECORDS} records sent" in told
+    lines_out = tools(PRODUCER_PERFORMANCE, *server, "--topic", made, *load, *properties)
+    assert f"{RECORDS} records sent" in lines_out
     ends = [int(line.rpartition(":")[2]) for line in tools(OFFSETS, *server, "--topic", made).split()]
     assert sum(ends) == RECORDS
     read = tools(CONSUMER_PERFORMANCE, *server, "--topic", made, "--num-records", str(RECORDS))

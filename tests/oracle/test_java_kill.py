@@ -23,28 +23,28 @@ from tests.wire.waiting import wait_until
 TOPIC = "verified"
 PARTITIONS = 6
 PACE = max(RECORDS // 20, 500)
-"""Records a second: slow enough that the kills fall in between."""
+"""Records per second, few enough that the kills happen while the producer runs."""
 
 pytestmark = pytest.mark.timeout(180)
 
 Values = dict[tuple[int, int], str]
-"""By partition and offset."""
+"""Values by partition and offset."""
 
 
 def events(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
     return (json.loads(line) for line in lines if line.startswith("{") and line.endswith("}\n"))
 
 
-def test_nothing_acknowledged_is_lost_and_nothing_comes_twice(tmp_path: Path) -> None:
+def test_no_acknowledged_record_is_lost_or_duplicated(tmp_path: Path) -> None:
     overrides = REPLICATED | {"group.initial.rebalance.delay.ms": "0"}
     topics = [f"{TOPIC}:{PARTITIONS}:3"]
     with LocalCluster.start(tmp_path, brokers=3, topics=topics, overrides=overrides) as cluster:
         arguments = ("--bootstrap-server", cluster.bootstrap, "--topic", TOPIC)
-        # By itself the tool does not try again.
+        # The tool's own producer settings have no retries.
         config = tmp_path / "producer.properties"
         config.write_text("retries=2147483647\nenable.idempotence=true\n")
         options = ("--acks", "-1", "--throughput", str(PACE), "--repeating-keys", "50", "--command-config", str(config))
-        # Among the killed is the group's coordinator, for the brokers are killed in turn.
+        # The group's coordinator is killed, too, because all brokers are killed in turn.
         with reading(tmp_path / "consumer.out", *arguments) as read:
             acknowledged = produce(cluster, *arguments, "--max-messages", str(RECORDS), *options)
             assert Counter(acknowledged.values()) == Counter(map(str, range(RECORDS)))
@@ -55,7 +55,7 @@ def test_nothing_acknowledged_is_lost_and_nothing_comes_twice(tmp_path: Path) ->
 
 @contextmanager
 def reading(said: Path, *arguments: str) -> Iterator[Any]:
-    """A consumer in a group of its own; what is called for what it has read so far."""
+    """A consumer in a separate group; yields a function that returns the values that it has read so far."""
     group = ("--group-id", "verifiers", "--reset-policy", "earliest", "--verbose")
 
     def read() -> Values:
@@ -73,7 +73,7 @@ def reading(said: Path, *arguments: str) -> Iterator[Any]:
 
 
 def produce(cluster: LocalCluster, *arguments: str) -> Values:
-    """What was acknowledged. Between any two fifths of the records one node is killed and comes back."""
+    """Produce and return the acknowledged values. After each fifth of the records one node is killed and restarted."""
     victims = iter([*(node.id for node in cluster.brokers), cluster.controller.id])
     acknowledged: Values = {}
     with subprocess.Popen(java(VERIFIABLE_PRODUCER, *arguments), stdout=subprocess.PIPE, text=True) as producer:
@@ -88,7 +88,7 @@ def produce(cluster: LocalCluster, *arguments: str) -> Values:
 
 
 def kill_and_bring_back(cluster: LocalCluster, victim: int) -> None:
-    """A broker until the others have gone on without it, and until it is in sync again."""
+    """Kill a node and restart it: a broker when it has left the ISR. Return when it is in the ISR again."""
     cluster.kill(victim)
     places = Places(cluster.bootstrap, TOPIC)
     is_broker = victim != cluster.controller.id
@@ -100,7 +100,7 @@ def kill_and_bring_back(cluster: LocalCluster, victim: int) -> None:
 
 
 def everything(cluster: LocalCluster) -> Values:
-    """All records that are in the topic."""
+    """Return all records in the topic."""
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "none", "auto.offset.reset": "earliest"})
     partitions = [TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)]
     ends = {one.partition: consumer.get_watermark_offsets(one, timeout=20)[1] for one in partitions}

@@ -1,10 +1,10 @@
-"""KAFKA-20732: a fresh leader does not know yet how far its log is copied, and counts twice what is here and there.
+"""KAFKA-20732: a new leader does not know yet how far its log is copied, and counts segments in both tiers twice.
 
-Kafka 4.3.1 seeds the offset up to which the log is copied in its copy task alone. Where that is later than the task
-that expires, or does not run since copying is switched off, all local segments count beside the tier's: what
-``retention.bytes`` still wants goes from both tiers. The second case needs no race, and is the one shown here: all of
-the log lies in the tier and, but for the active segment, again on the disk; copying is switched off; the node is killed
-and started again.
+Kafka 4.3.1 initialises the highest offset in remote storage only in its copy task. If that task runs after the task
+that expires segments, or does not run because copying is disabled, Kafka counts all local segments besides those in
+remote storage, and deletes records from both tiers that ``retention.bytes`` should keep. The second case needs no race
+and is tested here: all closed segments are in the tier and on the local disk; copying is disabled; the node is killed
+and restarted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.wire.waiting import wait_until
 
 TOPIC = "kept"
 RECORDS = 100
-"""Of 1,000 bytes, each in a batch of its own."""
+"""Number of records of 1,000 bytes, each in a separate batch."""
 SEGMENT = 20_000
 CONFIG = {
     "remote.storage.enable": "true",
@@ -40,25 +40,25 @@ pytestmark = pytest.mark.timeout(180)
 
 
 class Kept:
-    """The topic: its files here and there, and its limit."""
+    """The topic: its local and remote files, and its retention limit."""
 
     def __init__(self, bootstrap: str, data: Path, tier: Path) -> None:
         self.bootstrap = bootstrap
         self._data, self._tier = data, tier
 
     def local(self) -> dict[int, int]:
-        """Base offsets and bytes of the segments on the disk."""
+        """Return base offset and size of each local segment."""
         return sizes(self._data.glob(f"{TOPIC}-0/*.log"))
 
     def remote(self) -> dict[int, int]:
         return sizes(self._tier.glob(f"kafka-tiered-storage/{TOPIC}-0-*/*.log"))
 
     def size(self) -> int:
-        """Of the log, each record counted once."""
+        """Return the size of the log in bytes, with each segment counted once."""
         return sum((self.remote() | self.local()).values())
 
     def first(self) -> int:
-        """The log start offset, as consumers are told it; -1 while nobody leads."""
+        """Return the log start offset that consumers get; -1 while the partition has no leader."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "none", "log_level": 0})
         try:
             return int(consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=20, cached=False)[0])
@@ -68,7 +68,7 @@ class Kept:
             consumer.close()
 
     def fill(self) -> None:
-        """Until all closed segments are in the tier, and still on the disk."""
+        """Write the records; return when all closed segments are in the tier and still on the local disk."""
         create_topic(self.bootstrap, TOPIC, partitions=1, replicas=1, config=CONFIG)
         producer = Producer({"bootstrap.servers": self.bootstrap, "batch.num.messages": 1, "log_level": 0})
         for number in range(RECORDS):
@@ -79,23 +79,23 @@ class Kept:
         )
 
     def limit(self) -> int:
-        """Allow a little more than there is, and have no more copied; the limit."""
+        """Set a retention limit a little above the size, and disable copying. Return the limit."""
         limit = self.size() + SEGMENT // 2
         alter_topic(self.bootstrap, TOPIC, {"retention.bytes": str(limit), "remote.log.copy.disable": "true"})
         return limit
 
 
 def sizes(logs: Iterable[Path]) -> dict[int, int]:
-    """Bytes by base offset, in order."""
+    """Return the size of each log file by base offset, in order."""
     found = {}
     for path in sorted(logs, key=lambda path: path.name):
-        with suppress(FileNotFoundError):  # it has just been deleted
+        with suppress(FileNotFoundError):  # the file has just been deleted
             found[int(path.name[:20])] = path.stat().st_size
     return found
 
 
-def test_kafka_deletes_from_both_tiers_what_retention_wants(tmp_path: Path) -> None:
-    """(20 s, more on a machine that is busy: a Kafka node starts twice.)"""
+def test_kafka_deletes_records_that_retention_should_keep_from_both_tiers(tmp_path: Path) -> None:
+    """(Takes 20 s, more on a busy machine: a Kafka node starts twice.)"""
     settings = tier_settings(tmp_path / "tier", metadata_partitions=1)
     folder = tmp_path / "kafka"
     with running_kafka(folder, **settings) as node:
@@ -113,8 +113,8 @@ def test_kafka_deletes_from_both_tiers_what_retention_wants(tmp_path: Path) -> N
         assert kept.size() < limit - SEGMENT
 
 
-def test_ours_keeps_all_of_it(tmp_path: Path) -> None:
-    """With the same history. Looks at the retention are called for, so that nothing is to be waited for."""
+def test_milena_keeps_all_records(tmp_path: Path) -> None:
+    """The history is the same. The test triggers the retention checks, so that it need not wait for them."""
     settings = tier_settings(tmp_path / "tier", metadata_partitions=1)
     with LocalCluster.start(tmp_path / "milena", brokers=1, overrides=settings, lab=True) as cluster:
         kept = Kept(cluster.bootstrap, Path(cluster.nodes[1].log_dirs[0]), tmp_path / "tier")

@@ -1,4 +1,4 @@
-"""`milena tier` on a tier that Kafka has written: nothing is amiss in it, and a cluster of ours can be made of it."""
+"""`milena tier` on a tier that Kafka has written: it finds no damage, and restores a Milena cluster from it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 def write(bootstrap: str) -> list[bytes]:
-    """Records of all codecs in transactions, of which each third is aborted; the values of the others."""
+    """Write records in all codecs in transactions, and abort each third. Return the values of the committed ones."""
     kept = []
     for codec in CODECS:
         producer = Producer(
@@ -56,8 +56,10 @@ def write(bootstrap: str) -> list[bytes]:
     return kept
 
 
-def test_what_kafka_has_copied_is_whole_and_is_served_by_a_new_cluster(kafka_answers: None, tmp_path: Path) -> None:
-    """(About 25 s: a Kafka broker starts, and copies.)"""
+def test_segments_that_kafka_has_copied_are_verified_and_served_by_a_restored_cluster(
+    kafka_answers: None, tmp_path: Path
+) -> None:
+    """(Takes about 25 s: a Kafka broker starts and copies segments.)"""
     tier, data = tmp_path / "tier", tmp_path / "kafka" / "data"
     with running_kafka(tmp_path / "kafka", **tier_settings(tier) | TRANSACTIONS) as node:
         bootstrap = "{}:{}".format(*node.broker)
@@ -81,7 +83,7 @@ def test_what_kafka_has_copied_is_whole_and_is_served_by_a_new_cluster(kafka_ans
 
 
 def committed(bootstrap: str, last: int) -> list[bytes]:
-    """The values of committed records up to offset ``last``."""
+    """Return the values of committed records up to offset ``last``."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "none", "enable.partition.eof": True, "log_level": 0}
     )

@@ -1,4 +1,4 @@
-"""A real Kafka broker with a tier: we read the metadata that it publishes, and it acts on what we publish."""
+"""A real Kafka broker with a tier: Milena reads the segment metadata that it publishes, and it acts on Milena's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.oracle.tier_settings import tier_settings
 SETTINGS = MetadataTopicSettings(partitions=5, replication_factor=1, min_isr=1)
 CONFIGS = {"remote.storage.enable": "true", "internal.segment.bytes": "20000", "local.retention.bytes": "1"}
 RECORDS = 60
-"""Of 1,000 bytes."""
+"""Number of records of 1,000 bytes."""
 
 
 async def until(condition: Callable[[], bool], what: str) -> None:
@@ -41,7 +41,7 @@ async def until(condition: Callable[[], bool], what: str) -> None:
 
 
 async def write(client: Cluster) -> TopicIdPartition:
-    """A tiered topic with some closed segments."""
+    """Create a tiered topic with some closed segments."""
     assert await admin.create_topics(client, [admin.NewTopic("t", 1, 1, configs=CONFIGS)]) == {"t": None}
     producer = Producer(client)
     for number in range(RECORDS):
@@ -53,7 +53,7 @@ async def write(client: Cluster) -> TopicIdPartition:
 
 
 def in_tier(folder: Path, partition: TopicIdPartition) -> list[str]:
-    """The log files of a partition, as Kafka's LocalTieredStorage names them."""
+    """Return the log files of a partition, with the names that Kafka's LocalTieredStorage uses."""
     name = f"t-0-{to_text(partition.topic_id)}"
     return sorted(file.name for file in folder.glob(f"kafka-tiered-storage/{name}/*.log"))
 
@@ -63,7 +63,7 @@ def names(segments: list[RemoteLogSegmentMetadata]) -> list[str]:
 
 
 @pytest.mark.timeout(120)
-def test_we_read_what_kafka_publishes_and_kafka_deletes_what_we_say(tmp_path: Path) -> None:
+def test_milena_reads_kafkas_metadata_and_kafka_deletes_segments_by_milenas(tmp_path: Path) -> None:
     async def scenario(node: KafkaNode) -> None:
         runtime, tier = real_runtime(), tmp_path / "tier"
         client = Cluster(runtime, [node.broker])

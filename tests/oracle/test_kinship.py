@@ -1,4 +1,4 @@
-"""A Kafka broker beside two of ours under our controller: it follows us and leads us, and all logs are equal."""
+"""A Kafka broker beside two Milena brokers with Milena's controller: it follows and leads them, all logs are equal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(150)
 
 
 def same_logs(cluster: LocalCluster, kin: JoiningKafka) -> None:
-    """After all have stopped."""
+    """Compare the logs of all brokers, which must have stopped."""
     for partition in range(PARTITIONS):
         folders = [
             folder / f"{TOPIC}-{partition}" for folder in (*(Path(b.log_dirs[0]) for b in cluster.brokers), kin.data)
@@ -30,7 +30,7 @@ def same_logs(cluster: LocalCluster, kin: JoiningKafka) -> None:
         assert any(first.values()) and all(other == first for other in others), f"logs of {TOPIC}-{partition} differ"
 
 
-def test_kafka_follows_us_and_leads_us(tools: Tools, tmp_path: Path) -> None:
+def test_kafka_follows_and_leads_milena_brokers(tools: Tools, tmp_path: Path) -> None:
     with LocalCluster.start(tmp_path / "milena", brokers=2) as cluster:
         with joined_kafka(cluster, tmp_path / "kafka") as kin:
             server = ("--bootstrap-server", cluster.bootstrap)
@@ -45,7 +45,7 @@ def test_kafka_follows_us_and_leads_us(tools: Tools, tmp_path: Path) -> None:
         same_logs(cluster, kin)
 
 
-def test_kafka_takes_over_from_us_and_we_from_it(tmp_path: Path) -> None:
+def test_kafka_becomes_leader_after_milena_and_milena_after_kafka(tmp_path: Path) -> None:
     overrides = {"auto.leader.rebalance.enable": "false"}
     with LocalCluster.start(tmp_path / "milena", brokers=2, overrides=overrides) as cluster:
         with joined_kafka(cluster, tmp_path / "kafka") as kin:

@@ -1,4 +1,4 @@
-"""Record batches both ways between our codec and Kafka's Java classes, and our records as Kafka reads them."""
+"""Record batches in both directions between Milena and Kafka's Java classes, and metadata and coordinator records."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ RECORDS = [
 
 
 def oracle(*arguments: object, lines: Iterable[str] = ()) -> list[str]:
-    """Runs a command of RecordOracle.java on ``lines`` and gives its own."""
+    """Runs a command of RecordOracle.java on ``lines`` and returns the lines that it prints."""
     command = java(str(PROGRAM), *map(str, arguments))
     done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
@@ -63,7 +63,7 @@ def text(value: bytes | None) -> str:
 
 
 def dump(data: bytes | bytearray) -> Iterator[str]:
-    """What RecordOracle's dump prints."""
+    """Return a batch in the form of RecordOracle's command dump."""
     for batch in iter_batches(memoryview(data)):
         batch.verify_crc()
         fields = (
@@ -89,7 +89,7 @@ def dump(data: bytes | bytearray) -> Iterator[str]:
             yield " ".join(map(str, ("record", *place, text(record.key), text(record.value), *headers)))
 
 
-def test_kafka_reads_the_batches_that_we_write(tmp_path: Path) -> None:
+def test_kafka_reads_the_batches_that_milena_writes(tmp_path: Path) -> None:
     written = bytearray()
     for codec in Codec:
         for level in {Codec.GZIP: (None, 1, 9), Codec.LZ4: (None, 1, 17), Codec.ZSTD: (None, 1, 19)}.get(
@@ -117,7 +117,7 @@ def test_kafka_reads_the_batches_that_we_write(tmp_path: Path) -> None:
 
 
 def judged(data: bytes) -> str:
-    """What RecordOracle's judge prints."""
+    """Return the result for a batch in the form of RecordOracle's command judge."""
     try:
         batch = BatchView(memoryview(data))
         found = ["read"]
@@ -131,7 +131,7 @@ def judged(data: bytes) -> str:
 
 
 def damaged_batches(rnd: random.Random) -> Iterator[bytearray]:
-    """Batches with valid checksums whose records may be damaged in a few bytes, cut, or miscounted."""
+    """Batches with valid checksums whose records may have a few wrong bytes, be cut, or have a wrong count."""
     for _ in range(DAMAGED):
         count = rnd.randrange(1, 5)
         records = [
@@ -146,7 +146,7 @@ def damaged_batches(rnd: random.Random) -> Iterator[bytearray]:
         yield pack_batch(
             compress(codec, body),
             codec=codec,
-            count=max(1, count + rnd.choice((0, 0, 0, 0, -1, 1))),  # of none, Kafka does not look for bytes behind them
+            count=max(1, count + rnd.choice((0, 0, 0, 0, -1, 1))),  # Kafka allows any bytes if it is 0
             last_offset_delta=count - 1,
             base_timestamp=1_700_000_000_000,
             max_timestamp=1_700_000_000_000,
@@ -157,7 +157,7 @@ def some(rnd: random.Random) -> bytes | None:
     return rnd.choice((None, b"", rnd.randbytes(3), rnd.randbytes(90)))
 
 
-def test_damaged_records_are_read_or_refused_as_by_kafka() -> None:
+def test_damaged_records_are_read_or_refused_as_in_kafka() -> None:
     batches = list(map(bytes, damaged_batches(random.Random(1))))
     ours = list(map(judged, batches))
     assert DAMAGED / 4 < sum(line == "refused" for line in ours) < DAMAGED * 3 / 4
@@ -166,7 +166,7 @@ def test_damaged_records_are_read_or_refused_as_by_kafka() -> None:
     assert not differing, (len(differing), differing[:5])
 
 
-def test_we_read_the_batches_that_kafka_writes(tmp_path: Path) -> None:
+def test_milena_reads_the_batches_that_kafka_writes(tmp_path: Path) -> None:
     oracle("write", tmp_path)
     files = sorted(path for path in tmp_path.iterdir())
     assert len(files) == 12
@@ -178,7 +178,7 @@ def test_we_read_the_batches_that_kafka_writes(tmp_path: Path) -> None:
     assert {line.split()[4] for line in ours if line.startswith("batch")} == {codec.name for codec in Codec}
 
 
-def test_our_control_batches_are_kafkas_to_the_byte(tmp_path: Path) -> None:
+def test_control_batches_equal_kafkas_byte_by_byte(tmp_path: Path) -> None:
     oracle("write", tmp_path)
     commit = control_batch(
         [CommitMarker(coordinator_epoch=9)],
@@ -199,7 +199,7 @@ def test_our_control_batches_are_kafkas_to_the_byte(tmp_path: Path) -> None:
     assert change.hex() == (tmp_path / "leader-change").read_bytes().hex()
 
 
-def test_kafka_reads_our_metadata_records_and_writes_them_alike() -> None:
+def test_kafka_reads_metadata_records_and_writes_the_same_bytes() -> None:
     records = [
         encode_record(record, version=version)
         for schema in record_types().values()
@@ -210,7 +210,7 @@ def test_kafka_reads_our_metadata_records_and_writes_them_alike() -> None:
     assert [line.split()[0] for line in lines] == [text(record) for record in records]
 
 
-def test_kafka_reads_our_coordinator_records_and_writes_them_alike() -> None:
+def test_kafka_reads_coordinator_records_and_writes_the_same_bytes() -> None:
     commit, group = OffsetCommitKey(group="g\u00e4", topic="t", partition=3), GroupMetadataKey(group="g")
     pairs = [f"{text(encode_key(commit))} null", f"{text(encode_key(group))} null"]
     for version in range(5):
@@ -221,7 +221,7 @@ def test_kafka_reads_our_coordinator_records_and_writes_them_alike() -> None:
     assert oracle("coordinator", lines=pairs) == pairs
 
 
-def test_kafka_reads_our_control_records() -> None:
+def test_kafka_reads_control_records() -> None:
     schemas: list[type[ControlRecord]] = [LeaderChange, SnapshotHeader, SnapshotFooter, KRaftVersion, KRaftVoters]
     written = [
         (schema.TYPE.name, f"{text(encode_control_key(record))} {text(encode_control_value(record, version))}")
@@ -233,7 +233,7 @@ def test_kafka_reads_our_control_records() -> None:
     assert [line.split()[0] for line in lines] == [name for name, _ in written]
 
 
-def test_kafka_reads_our_subscriptions_and_writes_them_alike() -> None:
+def test_kafka_reads_subscriptions_and_writes_the_same_bytes() -> None:
     full = Subscription(
         topics=("a", "t\u00e4"),
         user_data=b"data",

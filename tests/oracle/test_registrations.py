@@ -1,6 +1,6 @@
-"""BrokerRegistration to Kafka 4.3.1's controller and to Milena's: what both take, and what costs Kafka's its place.
+"""BrokerRegistration to Kafka 4.3.1's controller and to Milena's: accepted, refused, and fatal to Kafka's controller.
 
-The wrong ones come last: Kafka's controller renounces its leadership over three of them and ends over the fourth.
+The invalid ones are last: Kafka's controller resigns after three of them, and ends after the fourth.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ FATAL_IN_KAFKA: Final[dict[str, dict[str, Any]]] = {
 
 
 class Registrar:
-    """Registers brokers, each under an id of its own, with one controller."""
+    """Registers brokers, each with a different id, with one controller."""
 
     def __init__(self, side: Side) -> None:
         self._line = Line(side)
@@ -74,7 +74,8 @@ class Registrar:
         self._line.close()
 
     def register(self, **fields: Any) -> str:
-        """The name of the error, or how the connection ended. Waits for a controller that leads."""
+        """Wait until the controller is active and register a broker. Return the name of the error, or how the
+        connection ended."""
         self._next += 1
         request = {
             "broker_id": self._next,

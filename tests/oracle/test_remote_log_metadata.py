@@ -1,4 +1,4 @@
-"""Metadata of remote segments beside Kafka's own classes, and in the topic as Kafka's DumpLogSegments reads it."""
+"""Remote log segment metadata compared with Kafka's own classes, and in the topic read by Kafka's DumpLogSegments."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from tests.unit.tiered.segments import EPOCHS_OF_KIP405_5, KIP405_5, epochs, fen
 
 PROGRAM: Final = Path(__file__).with_name("RemoteLogOracle.java")
 AT_ONCE: Final = 100
-"""Questions that are asked before their answers are read: as many as the pipes hold."""
+"""Number of lines that are written before the answers are read, limited by the buffers of the pipes."""
 STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
 
 pytestmark = pytest.mark.timeout(60)
 
 
 class Kafka:
-    """RemoteLogOracle.java, running."""
+    """A running RemoteLogOracle.java."""
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(java(str(PROGRAM)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -74,14 +74,14 @@ def apply(event: MetadataEvent) -> str:
     return f"apply {serialize(event).hex()}"
 
 
-def test_kafka_reads_our_records_and_writes_them_alike(kafka: Kafka) -> None:
+def test_kafka_reads_milenas_records_and_writes_the_same_bytes(kafka: Kafka) -> None:
     full = segment(7, 6, 9, {2: 6, 3: 8}, txn_index_empty=False)
     events: list[MetadataEvent] = [*copied(KIP405_5), full, *(update(full, state) for state in (DELETING, DELETED))]
     written = [serialize(event).hex() for event in events]
     assert kafka(*(f"reencode {data}" for data in written)) == written
 
 
-def test_kafka_skips_what_is_ours_in_a_record_and_drops_claims(kafka: Kafka) -> None:
+def test_kafka_ignores_milenas_own_fields_in_a_record_and_drops_claims(kafka: Kafka) -> None:
     plain = segment(7, 6, 9, {2: 6, 3: 8}, txn_index_empty=False)
     cleaned = replace(plain, leader_epoch=LeaderEpoch(3), cleaned=offsets({2: 7, 3: None}), replaces=(UUID(int=8),))
     finished, deleting = update(plain, FINISHED), update(plain, DELETING)
@@ -95,15 +95,15 @@ def test_kafka_skips_what_is_ours_in_a_record_and_drops_claims(kafka: Kafka) -> 
     assert kafka(*(f"reencode {serialize(event).hex()}" for event in ours)) == [
         serialize(event).hex() for event in without
     ]
-    fenced, overruled = replace(deleting, leader_epoch=LeaderEpoch(3)), ours[2]
-    answers = kafka("new", *map(apply, [*ours[:2], fence(4)]), "find 2 6", *map(apply, [fenced, overruled]), "find 2 6")
+    fenced, void_mark = replace(deleting, leader_epoch=LeaderEpoch(3)), ours[2]
+    answers = kafka("new", *map(apply, [*ours[:2], fence(4)]), "find 2 6", *map(apply, [fenced, void_mark]), "find 2 6")
     assert answers[:3] == ["new", "applied", "applied"]
     assert answers[3] == "refused", "RemoteResourceNotFoundException: it is logged, and the reader goes on"
     assert answers[4] == "7"
     assert answers[5:] == ["applied", "applied", "none"], "a void mark counts there, and nobody overrules it"
 
 
-def test_kafka_finds_our_records_where_we_put_them(kafka: Kafka) -> None:
+def test_kafka_finds_records_in_the_same_metadata_partition(kafka: Kafka) -> None:
     chosen = random.Random(1)
     asked, ours = [], []
     for _ in range(300):
@@ -113,13 +113,13 @@ def test_kafka_finds_our_records_where_we_put_them(kafka: Kafka) -> None:
     assert kafka(*asked) == ours
 
 
-def test_in_kip405_5_kafkas_cache_hides_a_segment_that_ours_serves(kafka: Kafka) -> None:
-    """The control of what we do otherwise: with Kafka's cache offsets 2 and 3 of the log would be lost."""
+def test_in_kip405_5_kafkas_cache_hides_a_segment_that_milena_serves(kafka: Kafka) -> None:
+    """The control for a deliberate difference: with Kafka's cache offsets 2 and 3 of the log would be lost."""
     offsets = range(6)
-    told = [apply(event) for event in copied(KIP405_5)]
-    answers = kafka("new", *told, *(f"find 0 {offset}" for offset in offsets), "find 2 5", "highest 0", "list")
-    assert answers[: 1 + len(told)] == ["new"] + ["applied"] * 6
-    assert answers[1 + len(told) :] == ["2", "2", "none", "none", "3", "none", "3", "4", "[1, 2, 3]"]
+    history = [apply(event) for event in copied(KIP405_5)]
+    answers = kafka("new", *history, *(f"find 0 {offset}" for offset in offsets), "find 2 5", "highest 0", "list")
+    assert answers[: 1 + len(history)] == ["new"] + ["applied"] * 6
+    assert answers[1 + len(history) :] == ["2", "2", "none", "none", "3", "none", "3", "4", "[1, 2, 3]"]
 
     cache = RemoteLogMetadataCache()
     for event in copied(KIP405_5):
@@ -137,12 +137,12 @@ def lineage(chosen: random.Random, *, distinct: bool) -> tuple[EpochEntry, ...]:
     return epochs(dict(zip(numbers, sorted(starts), strict=True)))
 
 
-def test_kafka_takes_the_same_segments_to_be_on_a_lineage(kafka: Kafka) -> None:
+def test_kafka_and_milena_find_the_same_segments_on_a_leader_epoch_lineage(kafka: Kafka) -> None:
     chosen = random.Random(2)
     asked, ours = [], []
     for number in range(3000):
         leader, own = lineage(chosen, distinct=number % 3 > 0), lineage(chosen, distinct=number % 4 > 0)
-        if number % 2:  # on the lineage but for small differences
+        if number % 2:  # on the lineage except for small differences
             own = tuple(leader[chosen.randrange(len(leader)) :])
         start = own[0].start + (chosen.randrange(3) if len(own) == 1 else 0)
         end = max(own[-1].start, start) + chosen.randrange(5)
@@ -155,7 +155,7 @@ def test_kafka_takes_the_same_segments_to_be_on_a_lineage(kafka: Kafka) -> None:
     assert 300 < ours.count("true") < 2700
 
 
-def test_on_one_lineage_kafkas_cache_finds_what_ours_finds(kafka: Kafka) -> None:
+def test_on_one_lineage_both_caches_find_the_same_segments(kafka: Kafka) -> None:
     chosen = random.Random(3)
     for _ in range(20):
         bounds = sorted(chosen.sample(range(60), 9))
@@ -183,7 +183,7 @@ def test_on_one_lineage_kafkas_cache_finds_what_ours_finds(kafka: Kafka) -> None
 
 
 async def publish(bootstrap: str, folder: Path, events: Sequence[MetadataEvent]) -> list[int]:
-    """Through a manager as a broker has it; the numbers of the segments that it knows then."""
+    """Publish with a metadata manager as in a broker; return the numbers of the segments that it knows afterwards."""
     host, _, port = bootstrap.partition(",")[0].rpartition(":")
     runtime = real_runtime()
     settings = MetadataTopicSettings(partitions=2, replication_factor=1, min_isr=1)
@@ -200,7 +200,7 @@ async def publish(bootstrap: str, folder: Path, events: Sequence[MetadataEvent])
         await manager.stop()
 
 
-def test_dump_log_segments_reads_the_topic_that_we_write(tmp_path: Path, tools: Tools) -> None:
+def test_dump_log_segments_reads_the_topic_that_milena_writes(tmp_path: Path, tools: Tools) -> None:
     events = [*copied(KIP405_5), update(KIP405_5[1], DELETING), update(KIP405_5[1], DELETED)]
     (tmp_path / "snapshots").mkdir()
     with LocalCluster.start(tmp_path / "cluster") as cluster:

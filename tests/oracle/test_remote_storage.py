@@ -1,4 +1,4 @@
-"""The tier in a folder both ways between us and Kafka's LocalTieredStorage, and the names in Kafka's index cache."""
+"""The tier in a folder, written and read by Milena and by Kafka's LocalTieredStorage, and files of the index cache."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ INDEXED = {**CONTENTS, ".index": OFFSETS, ".timeindex": TIMES, ".txnindex": ABOR
 
 
 def kafka(command: str, folder: Path, found: RemoteLogSegmentMetadata, *more: object) -> list[str]:
-    """What TierOracle.java says."""
+    """Run TierOracle.java and return its output."""
     partition = found.partition
     ids = (partition.topic, partition.partition, to_text(partition.topic_id), to_text(found.id))
     arguments = (command, folder, *ids, found.start_offset, found.end_offset, found.size, *more)
@@ -61,7 +61,7 @@ def milena(body: Callable[[Runtime], Coroutine[Any, Any, T]]) -> T:
 
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
-    """Files of a segment, as a broker has them."""
+    """Write the files of a segment as in a broker's log directory."""
     folder = tmp_path / "sources"
     folder.mkdir()
     for suffix, data in INDEXED.items():
@@ -93,10 +93,10 @@ async def copy(runtime: Runtime, folder: Path, sources: Path, *numbers: int, txn
 
 
 @pytest.mark.parametrize("txn", [True, False], ids=["with aborted transactions", "without"])
-def test_both_write_the_same_files(tmp_path: Path, sources: Path, txn: bool) -> None:
+def test_kafka_and_milena_write_the_same_files(tmp_path: Path, sources: Path, txn: bool) -> None:
     if not txn:
         (sources / "s.txnindex").unlink()
-    # The text of the second id begins with "-_".
+    # The second id begins with "-_" as text.
     numbers = (7, 0xFBFF << 112 | 4)
     for number in numbers:
         assert kafka("copy", tmp_path / "theirs", segment(number), sources) == ["Optional.empty"]
@@ -106,7 +106,7 @@ def test_both_write_the_same_files(tmp_path: Path, sources: Path, txn: bool) -> 
     assert len(ours) == 2 * (5 + txn)
 
 
-def test_kafka_reads_and_lists_what_we_wrote_also_beside_a_copy_that_goes_on(tmp_path: Path, sources: Path) -> None:
+def test_kafka_reads_and_lists_milenas_segments_also_during_another_copy(tmp_path: Path, sources: Path) -> None:
     milena(lambda runtime: copy(runtime, tmp_path / "tier", sources, 7))
     milena(lambda runtime: copy(runtime, tmp_path / "tier", sources, 8, txn=False))
     under_way = tmp_path / "tier" / "milena-copying" / "1" / "AAAAAAAAAAAAAAAAAAAACQ.1"
@@ -129,7 +129,7 @@ def test_kafka_reads_and_lists_what_we_wrote_also_beside_a_copy_that_goes_on(tmp
     assert milena(left) == [8]
 
 
-def test_kafka_reads_and_deletes_beside_what_we_keep_of_compacted_segments(tmp_path: Path, sources: Path) -> None:
+def test_kafka_reads_and_deletes_segments_beside_milenas_files_of_compaction(tmp_path: Path, sources: Path) -> None:
     async def described(runtime: Runtime) -> None:
         tier = LocalTier(runtime, str(tmp_path / "tier"), "1")
         await tier.start()
@@ -146,7 +146,7 @@ def test_kafka_reads_and_deletes_beside_what_we_keep_of_compacted_segments(tmp_p
     assert left == {"milena-segments"}, "it knows nothing of that; the leader's sweep removes it"
 
 
-def test_we_read_list_and_delete_what_kafka_wrote(tmp_path: Path, sources: Path) -> None:
+def test_milena_reads_lists_and_deletes_kafkas_segments(tmp_path: Path, sources: Path) -> None:
     kafka("copy", tmp_path / "tier", segment(7), sources)
 
     async def body(runtime: Runtime) -> None:
@@ -164,7 +164,7 @@ def test_we_read_list_and_delete_what_kafka_wrote(tmp_path: Path, sources: Path)
 
     milena(body)
     assert tree(tmp_path / "tier") == {}
-    assert kafka("list", tmp_path / "tier", segment(7)) == []  # the folder goes with its last segment
+    assert kafka("list", tmp_path / "tier", segment(7)) == []  # the folder is deleted with its last segment
 
 
 def test_both_index_caches_hold_the_same_files_and_find_the_same_positions(tmp_path: Path, sources: Path) -> None:

@@ -1,4 +1,4 @@
-"""Kafka's tools for replicas: describe, elections, reassignments, verification, registrations, followers' files."""
+"""Kafka's tools for replicas: describe, elections, reassignments, verification, registrations, files of followers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def lasting(kafka_answers: None, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture
 def own(lasting: LocalCluster) -> Iterator[LocalCluster]:
-    """A cluster whose brokers may be killed; they are brought back after each test."""
+    """A cluster whose brokers a test may kill. They are restarted after each test."""
     yield lasting
     for node in lasting.brokers:
         if node.pid is None:
@@ -42,7 +42,7 @@ def own(lasting: LocalCluster) -> Iterator[LocalCluster]:
 
 
 class Topic:
-    """A topic with 300 records a partition, as Kafka's tools see it."""
+    """A topic with 300 records per partition, described by Kafka's tools."""
 
     def __init__(self, tools: Tools, cluster: LocalCluster, name: str, plan: str, *, min_isr: int = 1) -> None:
         self._tools = tools
@@ -56,7 +56,7 @@ class Topic:
         assert producer.flush(20) == 0
 
     def described(self, *only: str) -> list[tuple[str, str, str]]:
-        """Leader, replicas and ISR (sorted) of each partition."""
+        """Return leader, replicas and sorted ISR of each partition."""
         words = () if only else ("--topic", self.name)
         shown = self._tools(TOPICS, *self.server, "--describe", *only, *words)
         lines = re.findall(rf"Topic: {self.name}\tPartition: .*Leader: (\S+)\tReplicas: (\S+)\tIsr: (\S*)\t", shown)
@@ -66,10 +66,10 @@ class Topic:
         eventually(lambda: self.described() == list(expected), lambda: f"{self.described()}, not {list(expected)}")
 
 
-def eventually(holds: Callable[[], bool], told: Callable[[], str]) -> None:
+def eventually(holds: Callable[[], bool], message: Callable[[], str]) -> None:
     deadline = time.monotonic() + LIMIT
     while not holds():
-        assert time.monotonic() < deadline, told()
+        assert time.monotonic() < deadline, message()
         time.sleep(0.1)
 
 
@@ -79,7 +79,7 @@ def plan(file: Path, topic: str, replicas: Mapping[int, Sequence[int]]) -> tuple
     return "--reassignment-json-file", str(file)
 
 
-def test_describe_says_what_a_killed_broker_leaves(tools: Tools, own: LocalCluster, topic: str) -> None:
+def test_describe_shows_partitions_affected_by_a_killed_broker(tools: Tools, own: LocalCluster, topic: str) -> None:
     made = Topic(tools, own, topic, "1:2,2:3,3:1", min_isr=2)
     made.until(("1", "1,2", "1,2"), ("2", "2,3", "2,3"), ("3", "3,1", "1,3"))
     assert made.described("--at-min-isr-partitions") == made.described()
@@ -120,7 +120,7 @@ def test_preferred_and_unclean_elections(tools: Tools, own: LocalCluster, topic:
 
 
 def endpoints(tools: Tools, own: LocalCluster) -> str:
-    """What Kafka's tool says of the brokers, the fenced ones too."""
+    """Return the output of Kafka's tool about all brokers, including fenced ones."""
     return tools(CLUSTER, "list-endpoints", "--bootstrap-server", own.bootstrap, "--include-fenced-brokers")
 
 
@@ -130,7 +130,7 @@ def until_third_is(state: str, tools: Tools, own: LocalCluster) -> None:
 
 
 def kill_third(tools: Tools, own: LocalCluster) -> None:
-    """Broker 3 ends, and its session too: until then the controller counts it among the living."""
+    """Kill broker 3 and wait for the end of its session, because until then the controller takes it for alive."""
     own.kill(3)
     until_third_is("fenced", tools, own)
 
@@ -170,7 +170,7 @@ def test_a_reassignment_is_listed_and_cancelled(tools: Tools, own: LocalCluster,
     made = Topic(tools, own, topic, "1:2")
     kill_third(tools, own)
     file = plan(tmp_path / "plan.json", topic, {0: [1, 3]})
-    # Kafka's tool itself moves nothing to a broker that is down.
+    # Kafka's tool itself refuses to reassign to a broker that is down.
     assert "Unknown broker id 3" in tools.refusal(REASSIGN, *made.server, *file, "--execute")
     host, _, port = own.brokers[0].listeners["PLAINTEXT"].rpartition(":")
     line = Line(Side("Milena", host, int(port), 1))
@@ -183,7 +183,7 @@ def test_a_reassignment_is_listed_and_cancelled(tools: Tools, own: LocalCluster,
     assert re.search(rf"{topic}-0: replicas: 1,3,2\. adding: 3\. removing: 2\.", listed), listed
     shown = tools(REASSIGN, *made.server, *file, "--verify", "--preserve-throttles")
     assert f"Reassignment of partition {topic}-0 is still in progress." in shown
-    # Without this word the tool would wait for the broker that is down, to clear its throttle.
+    # Without this argument the tool would wait for the broker that is down, to clear its throttle.
     shown = tools(REASSIGN, *made.server, *file, "--cancel", "--preserve-throttles")
     assert f"Successfully cancelled partition reassignment for: {topic}-0" in shown
     made.until(("1", "1,2", "1,2"))
@@ -216,7 +216,7 @@ def test_a_broker_is_unregistered(tools: Tools, own: LocalCluster) -> None:
     until_third_is("unfenced", tools, own)
 
 
-def test_files_of_followers_are_sound(tools: Tools, own: LocalCluster, topic: str) -> None:
+def test_files_of_followers_have_no_damage(tools: Tools, own: LocalCluster, topic: str) -> None:
     Topic(tools, own, topic, "1:2:3", min_isr=3)
     shown = {}
     for node in own.brokers:
@@ -229,10 +229,10 @@ def test_files_of_followers_are_sound(tools: Tools, own: LocalCluster, topic: st
 
 
 @pytest.mark.parametrize(("records", "entries"), [(700, 341), (3, 0)], ids=["many entries", "none in the files yet"])
-def test_indexes_of_active_segments_are_sound(
+def test_indexes_of_active_segments_have_no_damage(
     tools: Tools, own: LocalCluster, topic: str, records: int, entries: int
 ) -> None:
-    """While they are written, at the leader and at followers, as far as their entries are in the files."""
+    """Check the indexes while they are written, at the leader and at followers, up to the entries in the files."""
     server = ("--bootstrap-server", own.bootstrap)
     config = ("--config", "index.interval.bytes=0", "--config", "min.insync.replicas=3")
     tools(TOPICS, *server, "--create", "--topic", topic, "--replica-assignment", "1:2:3", *config)

@@ -1,4 +1,4 @@
-"""One folder, served by Kafka, by Milena, by Kafka again: neither finds anything amiss in what the other left."""
+"""One data folder, served by Kafka, then Milena, then Kafka: each accepts the files of the other."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 FEATURES: Final = {
     f"{name}.version": 0 for name in ("group", "transaction", "share", "streams", "eligible.leader.replicas")
 }
-"""Those of a new Milena cluster."""
+"""The feature levels of a new Milena cluster."""
 TOPIC, COMPACTED, GROUP = "kept", "cleaned", "keepers"
 
 pytestmark = pytest.mark.timeout(150)
 
 
 class Clients:
-    """A producer of each codec and a group, which live on while the broker changes behind their address."""
+    """A producer for each codec and a group, which continue while the broker behind their address is replaced."""
 
     def __init__(self, node: KafkaNode) -> None:
         self._server = {"bootstrap.servers": "{}:{}".format(*node.broker)}
@@ -53,11 +53,11 @@ class Clients:
 
 
 class Updates:
-    """A compacted topic, whose every key has the last value that was written, whoever has cleaned it."""
+    """A compacted topic. Each key has its last value, whether Kafka or Milena has cleaned the log."""
 
     def __init__(self, node: KafkaNode) -> None:
         self._server = {"bootstrap.servers": "{}:{}".format(*node.broker), "log_level": 0}
-        # A producer's last batch is kept even if its records are gone.
+        # A producer's last batch is kept even if its records are removed.
         settings = {"enable.idempotence": True, "batch.num.messages": 10, "reconnect.backoff.max.ms": 200}
         self._producers = [Producer(self._server | settings | {"compression.type": codec}) for codec in CODECS]
         self._log_dir = str(node.log_dir)
@@ -65,7 +65,7 @@ class Updates:
         self._left: list[tuple[int, bytes, bytes | None]] = []
 
     def write(self, who: str) -> None:
-        """Each codec updates all keys and deletes some. Then all closed segments are cleaned."""
+        """Update all keys and delete some with each codec, and wait until all closed segments are cleaned."""
         for codec, producer in zip(CODECS, self._producers, strict=True):
             for number in range(200):
                 key, value = b"key %d" % (number % 40), f"{who} {codec} {number}".encode()
@@ -79,7 +79,7 @@ class Updates:
         self._left = found
 
     def check(self) -> None:
-        """They are where the one before has left them."""
+        """Assert that the topic has the values from before the change of the broker."""
         assert self._read() == self._left
 
     def _read(self) -> list[tuple[int, bytes, bytes | None]]:
@@ -97,7 +97,7 @@ class Updates:
 
 
 def test_kafka_then_milena_then_kafka(tools: Tools, tmp_path: Path) -> None:
-    # What was killed is not registered anew before its earlier session has run out.
+    # A killed broker is not registered again before its previous session has ended.
     settings: dict[str, Any] = {"broker_session_timeout_ms": 1500, "broker_heartbeat_interval_ms": 300}
     settings |= {"log_cleaner_backoff_ms": 200, "replica_high_watermark_checkpoint_interval_ms": 300}
     with running_kafka(tmp_path, features=FEATURES, static_voter=True, **settings) as node:
@@ -110,7 +110,7 @@ def test_kafka_then_milena_then_kafka(tools: Tools, tmp_path: Path) -> None:
         clients.produce("kafka")
         clients.consume(100)
         updates.write("kafka")
-    # It was killed.
+    # The broker was killed.
     file = tmp_path / "kafka.properties"
     with running_milena(file):
         clients.produce("milena")

@@ -1,4 +1,4 @@
-"""Kafka Streams counts words, loses its state, and has it back from changelogs that Milena cleaned meanwhile."""
+"""A Kafka Streams application counts words, loses its state, and restores it from changelogs that Milena cleaned."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ GIVEN: Final = {
     "segment.ms": "100000",
     "message.timestamp.type": "CreateTime",
 }
-"""What all internal topics are created with: Streams adds the last."""
+"""Configurations of all internal topics; Streams adds the last ones."""
 TAKEN: Final = {
     CHANGELOGS[0]: GIVEN | {"cleanup.policy": "compact"},
-    # Retention of the window, and a day more.
+    # The retention of the window plus one day.
     CHANGELOGS[1]: GIVEN | {"cleanup.policy": "compact,delete", "retention.ms": str(50 * HOUR_MS - HOUR_MS)},
     REPARTITIONED: GIVEN | {"cleanup.policy": "delete", "retention.ms": "-1", "segment.bytes": "52428800"},
 }
@@ -62,7 +62,7 @@ TIER: Final = {
     "rlmm.config.remote.log.metadata.topic.replication.factor": "3",
 }
 TIERED: Final = {"remote.storage.enable": "true", "local.retention.bytes": "0"}
-"""What internal topics are created with besides, if they are tiered."""
+"""Additional configurations of internal topics, if they are tiered."""
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -86,7 +86,7 @@ def own(tmp_path: Path, tiered: bool) -> Iterator[LocalCluster]:
 
 
 class Lines:
-    """What is counted. A word with "-" makes the count of that word unknown again: its changelog has a tombstone."""
+    """The input lines. A word with "-" removes the count of that word: its changelog gets a tombstone."""
 
     def __init__(self, bootstrap: str) -> None:
         self._random = random.Random(7)
@@ -133,7 +133,7 @@ def application(own: LocalCluster, folder: Path, topics: Mapping[str, str]) -> l
 
 
 def counts(program: Member) -> tuple[Mapping[str, int], Mapping[tuple[int, str], int]]:
-    """All words and all windows, as the program has them now."""
+    """Return the counts of all words and all windows from the program's state stores."""
     assert program.process.stdin is not None
     program.process.stdin.write("counts\n")
     program.process.stdin.flush()
@@ -148,8 +148,8 @@ def counts(program: Member) -> tuple[Mapping[str, int], Mapping[tuple[int, str],
 
 
 class Progress:
-    """How far the application is, as the cluster tells. librdkafka keeps asking a coordinator that was killed: each
-    life of the cluster has its own."""
+    """The application's progress, from offsets in the cluster. It uses a new client after each restart of the cluster,
+    because librdkafka continues to ask a killed coordinator."""
 
     def __init__(self, admin: AdminClient, consumer: Consumer) -> None:
         self._admin = admin
@@ -160,7 +160,7 @@ class Progress:
         return first, end
 
     def all_counted(self, lines: int) -> bool:
-        """Whether the words of so many lines are counted, in changelogs, and committed."""
+        """Whether the words of so many lines are counted, and the counts are in changelogs and offsets committed."""
         group = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(APPLICATION)])[APPLICATION]
         found = {(one.topic, one.partition): one.offset for one in group.result(20).topic_partitions}
         ends = [self.bounds(REPARTITIONED, partition)[1] for partition in PARTITIONS]
@@ -168,7 +168,7 @@ class Progress:
         return found.get((INPUT, 0)) == lines and ends == committed and sum(ends) == lines * 10
 
     def all_purged(self) -> bool:
-        """Whether what was read of the repartition topic is deleted."""
+        """Whether the records that were read from the repartition topic are deleted."""
         return all(first == end for first, end in (self.bounds(REPARTITIONED, one) for one in PARTITIONS))
 
 
@@ -180,7 +180,7 @@ def watching(bootstrap: str) -> Iterator[Progress]:
 
 
 def are_clean(own: LocalCluster, tiered: bool) -> bool:
-    """Whether all brokers have cleaned the changelogs, or their leaders in the tier."""
+    """Whether all brokers have cleaned the changelogs; with a tier, whether the leaders have cleaned them there."""
     partitions = [f"{topic}-{partition}" for topic in CHANGELOGS for partition in PARTITIONS]
     folders = [broker.log_dirs[0] for broker in own.brokers]
     if not tiered:
@@ -190,13 +190,13 @@ def are_clean(own: LocalCluster, tiered: bool) -> bool:
 
 
 def configured(tools: Tools, own: LocalCluster, topic: str) -> Mapping[str, str]:
-    told = tools(
+    output = tools(
         CONFIGS, "--bootstrap-server", own.bootstrap, "--describe", "--entity-type", "topics", "--entity-name", topic
     )
-    return dict(re.findall(r"^  (\S+?)=(\S+) ", told, re.MULTILINE))
+    return dict(re.findall(r"^  (\S+?)=(\S+) ", output, re.MULTILINE))
 
 
-def test_counts_come_back_from_cleaned_changelogs(
+def test_counts_are_restored_from_cleaned_changelogs(
     tools: Tools, own: LocalCluster, tmp_path: Path, tiered: bool
 ) -> None:
     more = TIERED if tiered else {}
@@ -212,7 +212,7 @@ def test_counts_come_back_from_cleaned_changelogs(
     }
     shutil.rmtree(state)
     wait_until(lambda: are_clean(own, tiered), "the changelogs to be cleaned")
-    # What comes back from a local log was cleaned by a follower.
+    # Counts that are restored from a local log were cleaned by a follower.
     own.kill(Places(own.bootstrap, CHANGELOGS[0]).now()[0].leader)
     with running(application(own, state, GIVEN | more)) as program, watching(own.bootstrap) as progress:
         program.line("running")

@@ -1,4 +1,4 @@
-"""A Kafka node and one of ours, each with a tier of its own, after the same history: tools and metrics see the same."""
+"""A Kafka node and a Milena node, each with its own tier, have the same history: tools and metrics return the same."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from tests.wire.waiting import wait_until
 
 TOPIC = "told"
 RECORDS = 100
-"""Of about 1,000 bytes, 18 a segment, one millisecond apart."""
+"""Number of records of about 1,000 bytes, 18 per segment, with timestamps one millisecond apart."""
 FIRST_TIME = 1_700_000_000_000
 NEWEST = 95
-"""The record whose time is greater than any other's, in the local log."""
+"""The record with the largest timestamp, which is in the local log."""
 CONFIG = {
     "remote.storage.enable": "true",
     "internal.segment.bytes": "20000",
@@ -44,14 +44,14 @@ ON_FIRST_USE = (
     *("remotefetchbytes", "remotefetchrequests", "remotefetcherrors", "remotecopyerrors"),
     *("remotedeleterequests", "remotedeleteerrors", "buildremotelogauxstaterequests", "buildremotelogauxstateerrors"),
 )
-"""Kafka has these meters of a topic when something was counted."""
+"""Meters that Kafka creates for a topic when it counts the first event."""
 OF_OUR_OWN = {
     *(f'{METERS}_remoteclean{what}persec_total{{topic="told"}}' for what in ("bytes", "requests", "errors")),
     f'{METERS}_remotecleaneruncleanablepartitions{{topic="told"}}',
     f'{METERS}_remotelogcleanlostranges{{topic="told"}}',
     'kafka_log_remote_remotelogmanager_remotedirtyinpercent{partition="0",topic="told"}',
 }
-"""Of compaction in the tier."""
+"""Milena's own meters, of compaction in the tier."""
 BROKER_TOPIC = "kafka.server:type=BrokerTopicMetrics,name=*,topic=told"
 OTHERS = ("kafka.log.remote:*", "kafka.server:type=DelayedRemote*,*")
 
@@ -59,21 +59,21 @@ pytestmark = pytest.mark.timeout(150)
 
 
 @dataclass(frozen=True)
-class Told:
-    """One of the two, with the history."""
+class Peer:
+    """One of the two nodes."""
 
     bootstrap: str
     data: Path
     tier: Path
     watch: int
-    """Port of JMX, or of the metrics page."""
+    """The port of JMX (Kafka) or of the metrics page (Milena)."""
 
     @property
     def server(self) -> tuple[str, str]:
         return "--bootstrap-server", self.bootstrap
 
     def copied(self, topic: str) -> list[int]:
-        """First offsets of the segments in the tier."""
+        """Return the base offsets of the segments in the tier."""
         return sorted(int(path.name[:20]) for path in self.tier.glob(f"kafka-tiered-storage/{topic}-0-*/*.log"))
 
     def history(self, topic: str) -> None:
@@ -92,8 +92,8 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def both(kafka_answers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Told, Told]]:
-    """Kafka and us. (Kafka's node takes 10 s to start and to copy.)"""
+def both(kafka_answers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Peer, Peer]]:
+    """Kafka's and Milena's node. (Kafka's node takes 10 s to start and to copy segments.)"""
     folder = tmp_path_factory.mktemp("told")
     kafka, ours = folder / "kafka", folder / "milena"
     ours.mkdir()
@@ -114,21 +114,21 @@ def both(kafka_answers: None, tmp_path_factory: pytest.TempPathFactory) -> Itera
     ):
         address = ":".join(map(str, their_node.broker))
         found = (
-            Told(address, their_node.log_dir, kafka / "tier", jmx),
-            Told(our_node.address, ours / "data", ours / "tier", control),
+            Peer(address, their_node.log_dir, kafka / "tier", jmx),
+            Peer(our_node.address, ours / "data", ours / "tier", control),
         )
         for one in found:
             one.history(TOPIC)
         yield found
 
 
-def test_offsets_by_every_time_are_the_same(tools: Tools, both: tuple[Told, Told]) -> None:
+def test_offsets_for_all_timestamps_are_the_same(tools: Tools, both: tuple[Peer, Peer]) -> None:
     theirs, ours = ([tools(OFFSETS, *one.server, "--topic", TOPIC, "--time", time) for time in TIMES] for one in both)
     assert dict(zip(TIMES, ours, strict=True)) == dict(zip(TIMES, theirs, strict=True))
     assert [found.rpartition(":")[2].strip() for found in ours[:6]] == ["0", "100", "95", "90", "89", "90"]
 
 
-def test_deleted_records_leave_both_tiers(tools: Tools, both: tuple[Told, Told], tmp_path: Path) -> None:
+def test_deleted_records_are_removed_from_both_tiers(tools: Tools, both: tuple[Peer, Peer], tmp_path: Path) -> None:
     file = tmp_path / "before.json"
     file.write_text(json.dumps({"version": 1, "partitions": [{"topic": "cut", "partition": 0, "offset": 50}]}))
     for one in both:
@@ -141,7 +141,7 @@ def test_deleted_records_leave_both_tiers(tools: Tools, both: tuple[Told, Told],
     assert ours[0] == "cut:0:50\n"
 
 
-def test_java_consumers_read_all_from_the_first_offset(tools: Tools, both: tuple[Told, Told]) -> None:
+def test_java_consumers_read_all_from_the_first_offset(tools: Tools, both: tuple[Peer, Peer]) -> None:
     for one in both:
         printed = ("--formatter-property", "print.offset=true", "--formatter-property", "print.timestamp=true")
         words = ("--topic", TOPIC, "--partition", "0", "--offset", "0", "--max-messages", str(RECORDS))
@@ -154,8 +154,8 @@ def test_java_consumers_read_all_from_the_first_offset(tools: Tools, both: tuple
         assert re.search(rf"^[^,]+, [^,]+, [^,]+, [^,]+, {RECORDS},", read, re.MULTILINE)
 
 
-def test_the_metrics_have_kafkas_names(tools: Tools, both: tuple[Told, Told]) -> None:
-    """As jmx_exporter spells them. Meters are a count, a timer is a count and a sum."""
+def test_the_metrics_have_kafkas_names(tools: Tools, both: tuple[Peer, Peer]) -> None:
+    """The names are those of jmx_exporter. A meter has a count, a timer has a count and a sum."""
     kafka, ours = both
     url = f"service:jmx:rmi:///jndi/rmi://127.0.0.1:{kafka.watch}/jmxrmi"
     names = [word for name in (BROKER_TOPIC, *OTHERS) for word in ("--object-name", name)]
@@ -172,7 +172,7 @@ def test_the_metrics_have_kafkas_names(tools: Tools, both: tuple[Told, Told]) ->
 
 
 def spelled(line: str) -> Iterator[str]:
-    """What we call a line of JmxTool's that tells a number of an MBean: its count, or the value of a gauge."""
+    """Yield Milena's name of the metric in a line of JmxTool's output: an MBean's count, or the value of a gauge."""
     match = re.fullmatch(r"([^:]+):type=([^,]+),name=([^,:]+)((?:,[a-z]+=[^,:]+)*):(Count|Value)=.*", line)
     if match is None:
         return

@@ -1,5 +1,5 @@
-"""A Kafka broker beside one of ours under our controller, on one tier: each begins in what the other has copied, and
-serves it when it leads."""
+"""A Kafka broker and a Milena broker with Milena's controller share one tier: each starts as follower from segments
+that the other has copied, and serves them as leader."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.wire.waiting import wait_until
 OURS = 1
 TOPIC, METADATA = "kin", "__remote_log_metadata"
 RECORDS = 100
-"""Of 1,000 bytes, each in a batch of its own."""
+"""Number of records of 1,000 bytes, each in a separate batch."""
 CONFIG = {
     "remote.storage.enable": "true",
     "internal.segment.bytes": "20000",
@@ -52,21 +52,21 @@ class Shared:
         )
 
     def write(self) -> None:
-        """By one idempotent producer throughout, whose state each leader has to know."""
+        """Write with one idempotent producer in all calls, whose producer state each leader must have."""
         for _ in range(RECORDS):
             self.written.append(b"%-1000d" % len(self.written))
             self._producer.produce(TOPIC, self.written[-1], partition=0)
         assert self._producer.flush(30) == 0
 
     def names(self, broker: int) -> list[str]:
-        """The log files of a broker's own replica."""
+        """Return the log files of a broker's local replica."""
         return sorted(path.name for path in (self._folders[broker] / f"{TOPIC}-0").glob("*.log"))
 
     def copied(self) -> int:
         return len(list(self.tier.glob(f"kafka-tiered-storage/{TOPIC}-0-*/*.log")))
 
     def until_in_tier(self, *brokers: int) -> None:
-        """No more than the active segment is left on the brokers' own disks."""
+        """Wait until only the active segment is left on the brokers' local disks."""
 
         def is_there() -> bool:
             found = [self.names(broker) for broker in brokers]
@@ -78,7 +78,7 @@ class Shared:
         return (self._folders[broker] / f"{TOPIC}-0" / "leader-epoch-checkpoint").read_text()
 
     def move(self, *replicas: int) -> None:
-        """The first of them leads, all are in sync."""
+        """Reassign to these replicas; return when the first of them leads and all are in the ISR."""
         to = ("-b", self.bootstrap)
         milena("reassign", "start", f"{TOPIC}:0={','.join(map(str, replicas))}", *to)
         wait_until(lambda: self._places.now()[0].isr == set(replicas), f"{replicas} to be in sync", 60)
@@ -89,7 +89,7 @@ class Shared:
         )
 
     def read(self) -> None:
-        """All is there from offset 0, from whoever leads."""
+        """Assert that the current leader serves all records from offset 0."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "none", "log_level": 0})
         consumer.assign([TopicPartition(TOPIC, 0, 0)])
         found = consumer.consume(len(self.written), timeout=40)
@@ -97,8 +97,8 @@ class Shared:
         consumer.close()
 
 
-def test_each_begins_in_the_other_ones_tier_and_serves_it(tools: Tools, tmp_path: Path) -> None:
-    """(About 30 s: a Kafka broker starts, and four replicas move.)"""
+def test_each_broker_starts_from_segments_of_the_other_and_serves_them(tools: Tools, tmp_path: Path) -> None:
+    """(Takes about 30 s: a Kafka broker starts, and four replicas are reassigned.)"""
     settings = tier_settings(tmp_path / "tier") | {"auto.leader.rebalance.enable": "false"}
     with LocalCluster.start(tmp_path / "milena", brokers=1, overrides=settings) as cluster:
         with joined_kafka(cluster, tmp_path / "kafka", settings) as kin:

@@ -1,4 +1,4 @@
-"""Kafka's consumers and tools on a topic of ours that lies in the tier but for its end."""
+"""Kafka's consumers and tools on a Milena topic that is in the tier except for its last segment."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.timeout(60)
 
 @pytest.fixture(scope="module")
 def tiered(kafka_answers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """A broker; record n of its topic ``t`` was made n seconds after the first, and ten of them fill a segment."""
+    """A broker with a topic ``t``. Record n has a timestamp n seconds after the first; ten records fill a segment."""
     folder = tmp_path_factory.mktemp("tiered")
     with LocalCluster.start(folder / "cluster", brokers=1, overrides=settings(folder / "tier")) as running:
         create_topic(running.bootstrap, "t", partitions=1, config=TIERED)
@@ -42,7 +42,7 @@ def tiered(kafka_answers: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def offset(tools: Tools, cluster: LocalCluster, time: str) -> str:
-    """What GetOffsetShell says: ``topic:partition:offset``."""
+    """Return the output of GetOffsetShell: ``topic:partition:offset``."""
     shown = tools(OFFSETS, "--bootstrap-server", cluster.bootstrap, "--topic", "t", "--time", time)
     return shown.strip().removeprefix("t:0:")
 

@@ -62,7 +62,7 @@ def test_a_topic_is_created_described_grown_and_deleted(tools: Tools, server: Se
     assert "does not exist" in tools.refusal(TOPICS, *server, "--describe", *one)
 
 
-def test_replicas_are_placed_as_told(tools: Tools, server: Server, topic: str) -> None:
+def test_replicas_are_placed_as_assigned(tools: Tools, server: Server, topic: str) -> None:
     one = ("--topic", topic)
     few = ("--config", "min.insync.replicas=1")
     tools(TOPICS, *server, "--create", *one, "--replica-assignment", "1:2,2:3,3:1", *few)
@@ -86,7 +86,7 @@ def test_replicas_are_placed_as_told(tools: Tools, server: Server, topic: str) -
         (["--topic", "configured", "--config", "cleanup.policy=shrink"], "must be one of"),
     ],
 )
-def test_what_cannot_be_created_is_refused(tools: Tools, server: Server, arguments: list[str], error: str) -> None:
+def test_invalid_topics_are_refused(tools: Tools, server: Server, arguments: list[str], error: str) -> None:
     assert error in tools.refusal(TOPICS, *server, "--create", *arguments)
 
 
@@ -160,7 +160,9 @@ def test_levels_of_loggers(tools: Tools, server: Server) -> None:
         ("ips", "10.0.0.1", "connection_creation_rate=3"),
     ],
 )
-def test_configurations_of_others_are_kept(tools: Tools, server: Server, kind: str, name: str, setting: str) -> None:
+def test_configurations_of_other_entity_types_are_stored(
+    tools: Tools, server: Server, kind: str, name: str, setting: str
+) -> None:
     one = ("--entity-type", kind, "--entity-name", name)
     tools(CONFIGS, *server, *one, "--alter", "--add-config", setting)
     assert setting in tools(CONFIGS, *server, *one, "--describe")
@@ -188,7 +190,7 @@ def test_every_kind_of_offset(tools: Tools, server: Server, cluster: LocalCluste
         "max-timestamp": "0:1 1:0",
         "earliest-local": "0:0 1:0",
         "-4": "0:0 1:0",
-        # Nothing is tiered, nothing waits for it.
+        # No segment is in the tier, none waits to be copied.
         "latest-tiered": "0:-1 1:-1",
         "earliest-pending-upload": "0:-1 1:-1",
         "0": "0:0 1:0",
@@ -196,7 +198,7 @@ def test_every_kind_of_offset(tools: Tools, server: Server, cluster: LocalCluste
         "4500": "0:1 1:-1",
         "6000": "0:-1 1:-1",
     }.items():
-        # A partition without such an offset is not shown.
+        # A partition without such an offset is not listed.
         lines = [f"{topic}:{one}" for one in found.split() if not one.endswith(":-1")]
         assert tools(OFFSETS, *server, "--topic", topic, "--time", time).split() == lines, time
     assert tools(OFFSETS, *server, "--topic-partitions", f"{topic}:1").split() == [f"{topic}:1:1"]
@@ -246,15 +248,15 @@ def test_producers_of_a_partition(tools: Tools, server: Server, cluster: LocalCl
 
 
 def test_the_cluster_and_its_endpoints(tools: Tools, server: Server, cluster: LocalCluster) -> None:
-    told = re.search(r"Cluster ID: (\S{22})", tools(CLUSTER, "cluster-id", *server))
-    assert told is not None
+    match = re.search(r"Cluster ID: (\S{22})", tools(CLUSTER, "cluster-id", *server))
+    assert match is not None
     for fenced in ((), ("--include-fenced-brokers",)):
         endpoints = tools(CLUSTER, "list-endpoints", *server, *fenced)
         listed = [line.split() for line in endpoints.splitlines()[1:]]
         assert sorted((int(one[0]), f"{one[1]}:{one[2]}", one[4]) for one in listed) == [
             (node.id, node.listeners["PLAINTEXT"], "unfenced") for node in cluster.brokers
         ]
-    assert f"ClusterId:              {told[1]}" in tools(QUORUM, *server, "describe", "--status")
+    assert f"ClusterId:              {match[1]}" in tools(QUORUM, *server, "describe", "--status")
 
 
 def test_the_quorum(tools: Tools, server: Server, cluster: LocalCluster) -> None:
@@ -273,7 +275,7 @@ def test_the_quorum(tools: Tools, server: Server, cluster: LocalCluster) -> None
     assert len({one[2] for one in replication}) <= 2, "followers are at most one batch behind"
 
 
-def test_the_controller_asked_itself(tools: Tools, cluster: LocalCluster) -> None:
+def test_tools_connect_directly_to_the_controller(tools: Tools, cluster: LocalCluster) -> None:
     (endpoint,) = cluster.controller.listeners.values()
     controller = ("--bootstrap-controller", endpoint)
     assert "LeaderId:               100" in tools(QUORUM, *controller, "describe", "--status")

@@ -1,4 +1,4 @@
-"""What makes a node, Kafka's or ours, keep a tier in a folder and look at it often."""
+"""Settings with which a node, Kafka's or Milena's, has a tier in a folder and frequent tier tasks."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, Final
 
 INTERVAL_MS: Final = 300
-"""Between two looks at what is to be copied or deleted."""
+"""Interval of the tasks that copy and expire segments, in milliseconds."""
 
 
 def tier_settings(folder: Path, *, metadata_partitions: int = 2) -> dict[str, Any]:
-    """For a single node. A value is text."""
+    """Return the settings of a single node, with values as text."""
     return {
         "remote.log.storage.system.enable": "true",
         "remote.log.storage.manager.class.name": "org.apache.kafka.server.log.remote.storage.LocalTieredStorage",

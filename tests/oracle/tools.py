@@ -1,4 +1,4 @@
-"""Kafka's command-line tools, one after the other in one JVM: each start would cost a second of two cores."""
+"""Kafka's command-line tools, one after the other in one JVM, because each JVM start takes a second of two cores."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CONSUMER_PERFORMANCE: Final = f"{TOOLS}.ConsumerPerformance"
 
 
 class Ran(NamedTuple):
-    """What a tool wrote, and its exit code."""
+    """A tool's output and exit code."""
 
     status: int
     out: str
@@ -47,13 +47,13 @@ class Ran(NamedTuple):
 
 
 class Tools:
-    """The JVM. It starts with the first tool, and anew after one that did not come to its end."""
+    """The JVM. It starts with the first tool, and starts again after a tool that did not finish."""
 
     def __init__(self) -> None:
         self._jvm: subprocess.Popen[str] | None = None
 
     def run(self, main: str, *arguments: str, stdin: str = "") -> Ran:
-        """Run a tool to its end, whatever that is."""
+        """Run a tool to its end, with any exit code."""
         jvm = self._running()
         assert jvm.stdin is not None and jvm.stdout is not None
         words = (base64.b64encode(word.encode()).decode() for word in (stdin, main, *arguments))
@@ -67,13 +67,13 @@ class Tools:
         return Ran(int(status), base64.b64decode(out).decode(), base64.b64decode(err).decode())
 
     def __call__(self, main: str, *arguments: str, stdin: str = "") -> str:
-        """Run a tool; its standard output. Fails with what it said where its exit code is not 0."""
+        """Run a tool and return its standard output. Fails with all its output if its exit code is not 0."""
         ran = self.run(main, *arguments, stdin=stdin)
         assert ran.status == 0, f"{main} {' '.join(arguments)} ended with {ran.status}\n{ran.out}\n{ran.err}"
         return ran.out
 
     def refusal(self, main: str, *arguments: str) -> str:
-        """All that a tool says that must not succeed."""
+        """Run a tool that must fail; return all its output."""
         ran = self.run(main, *arguments)
         assert ran.status != 0, f"{main} {' '.join(arguments)} succeeded\n{ran.out}"
         return ran.out + ran.err

@@ -1,1 +1,1 @@
-"""Kafka and Milena get the same requests; their answers must be the same but for ids, times and addresses."""
+"""Kafka and Milena get the same requests. Their responses must be equal except for ids, times and addresses."""

@@ -1,4 +1,4 @@
-"""Record batches, good ones and such as no client should send."""
+"""Record batches, valid ones and ones that no client should send."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from milena.protocol.records.crc import crc32c
 from milena.protocol.records.records import Record, build_batch
 
 THEN: Final = 1_000_000_000
-"""Milliseconds since 1970: far from now, so that it is compared."""
+"""Milliseconds since 1970: a fixed time far from now, so that timestamps in responses can be compared."""
 _CRC_AT: Final = 17
 _CRC_OVER: Final = 21
 FIELDS: Final = {
@@ -29,7 +29,7 @@ FIELDS: Final = {
     "base_sequence": (53, ">i"),
     "count": (57, ">i"),
 }
-"""Position and form of each field of the header."""
+"""Position and struct format of each field of the batch header."""
 
 
 def records(count: int = 2, *, key: bytes | None = b"k", value: bytes | None = b"value") -> list[Record]:
@@ -37,13 +37,13 @@ def records(count: int = 2, *, key: bytes | None = b"k", value: bytes | None = b
 
 
 def batch(wanted: int | Sequence[Record] = 2, **fields: Any) -> bytes:
-    """A good batch."""
+    """Return a valid batch."""
     made = records(wanted) if isinstance(wanted, int) else wanted
     return build_batch(made, **{"base_timestamp": THEN, **fields})
 
 
 def forged(good: bytes, **fields: int) -> bytes:
-    """The batch with other values in its header, and the checksum for them unless it is among the fields."""
+    """Return the batch with other values in its header, and the matching checksum unless it is one of the fields."""
     data = bytearray(good)
     for name, value in fields.items():
         at, form = FIELDS[name]
@@ -54,12 +54,12 @@ def forged(good: bytes, **fields: int) -> bytes:
 
 
 def with_body(good: bytes, body: bytes) -> bytes:
-    """The batch with other bytes in the place of its records."""
+    """Return the batch with other bytes instead of its records."""
     return forged(good[:HEADER_SIZE] + body, length=HEADER_SIZE - 12 + len(body))
 
 
 def old_message(magic: int, value: bytes = b"old") -> bytes:
-    """One message of format 0 or 1."""
+    """Return one message of format 0 or 1."""
     import zlib
 
     stamp = struct.pack(">q", THEN) if magic else b""

@@ -1,4 +1,4 @@
-"""A Kafka node and a Milena cluster of one broker, for all comparisons."""
+"""A Kafka node and a Milena cluster of one broker, for all comparisons of responses."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ CONFIG = {
     "offsets.topic.replication.factor": "1",
     "group.initial.rebalance.delay.ms": "0",
     "group.max.size": "3",
-    # The tests' records are of 1970.
+    # The tests' records have timestamps of 1970.
     "log.retention.ms": "-1",
-    # Nothing is rolled, expired or cleaned by the clock while answers are compared.
+    # Nothing is rolled, expired or cleaned after some time while responses are compared.
     "log.initial.task.delay.ms": "7200000",
     "log.cleaner.backoff.ms": "7200000",
 }
@@ -31,7 +31,7 @@ FEATURES = {
     "streams.version": 0,
     "eligible.leader.replicas.version": 0,
 }
-"""Those of a new Milena cluster."""
+"""The feature levels of a new Milena cluster."""
 
 
 @pytest.fixture(scope="session")
@@ -49,7 +49,7 @@ def sides(kafka_answers: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def make_ready(pair: Pair) -> None:
-    """Learn the cluster ids, and have the groups and the first producer ids loaded."""
+    """Read the cluster ids, and wait until both sides have loaded the groups and a block of producer ids."""
     answers = pair.ask(ApiKey.METADATA, 12, topics=[])
     for side, answer in zip(pair.sides, answers.both, strict=True):
         side.cluster_id = answer["cluster_id"]
@@ -76,5 +76,5 @@ def pair(sides: tuple[Side, Side]) -> Iterator[Pair]:
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
-    """A topic name of the test's own."""
+    """A topic name that no other test uses."""
     return "".join(one if one.isalnum() else "-" for one in request.node.name)[:200]

@@ -1,4 +1,4 @@
-"""What may differ between two answers: ids, times, addresses and messages. All else must be equal."""
+"""Comparison of two responses: ids, times, addresses and messages may differ, everything else must be equal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.oracle.differential.sides import Side
 
 _HOUR_MS: Final = 3_600_000
 _LAST_GIVEN_ID: Final = 1 << 64
-"""Topic ids up to this one are the tests' own; the sides make random ones."""
+"""Topic ids up to this one are chosen by tests; the sides create random ones."""
 _UUID_IN_TEXT: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _UNTOLD: Final = frozenset({"throttle_time", "documentation"})
 _MESSAGES: Final = frozenset({"error_message", "batch_index_error_message"})
@@ -26,8 +26,8 @@ _ORDER: Final = (
 
 
 def normal(side: Side, answer: Any, ignore: Collection[str] = ()) -> Any:
-    """The answer with what may differ made equal. ``ignore`` names further fields that are left out. Whatever a message
-    says, it must be there, or not, on both sides."""
+    """Return the response with constants for values that may differ. ``ignore`` names further fields that are left out.
+    The text of a message may differ, but both sides must have one, or neither."""
     called = {value: f"<{name}>" for name, value in side.names.items()}
     called |= {side.cluster_id: "<cluster>", f"/{side.host}": "<client>"}
     return _Normaliser(side, called, frozenset(ignore) | _UNTOLD).value("", answer)
@@ -42,7 +42,7 @@ class _Normaliser:
 
     def value(self, field: str, value: Any) -> Any:
         if isinstance(value, dict):
-            # Some successes have a message in Kafka.
+            # Kafka sends a message with some successful results.
             untold = self._untold | _MESSAGES if value.get("error_code") == 0 else self._untold
             found = {key: self.value(key, item) for key, item in value.items() if key not in untold}
             if "crc" in found and any(str(found[key]).startswith("<") for key in _IN_THE_CRC):
@@ -79,11 +79,11 @@ class _Normaliser:
 
 _ID_FIELDS: Final = frozenset({"producer_id"})
 _IN_THE_CRC: Final = ("producer_id", "base_timestamp", "max_timestamp")
-"""Fields of a batch that may differ, and its checksum with them."""
+"""Fields of a batch that may differ, and so does its checksum."""
 
 
 def _merged(topics: list[Any]) -> list[Any]:
-    """Topics once each: Kafka may give one several times, with a part of its partitions each time."""
+    """Return each topic once: Kafka may return one several times, each time with some of its partitions."""
     found: dict[Any, Any] = {}
     for topic in topics:
         parts = next((key for key in ("partitions", "partition_responses") if key in topic), None)
@@ -98,7 +98,8 @@ def _merged(topics: list[Any]) -> list[Any]:
 
 
 def batches_in(data: bytes) -> list[dict[str, Any]]:
-    """The batches of a fetched slice, and how many bytes of one more. Compressed bytes depend on the library."""
+    """Return the batches of fetched bytes, and the length of an incomplete last one. Compressed bytes depend on the
+    library and are decompressed."""
     found: list[dict[str, Any]] = []
     size = 0
     for batch in iter_batches(memoryview(data)):
@@ -121,7 +122,7 @@ _HEADER_FIELDS: Final = (
 
 
 def differences(kafka: Any, milena: Any, path: str = "") -> Iterator[str]:
-    """Each place where two normalised answers differ. Where Kafka has no message, another may be there."""
+    """Return each place where two normalised responses differ. Milena may have a message where Kafka has none."""
     if kafka is None and path.rpartition(".")[2] in _MESSAGES:
         return
     if isinstance(kafka, dict) and isinstance(milena, dict):

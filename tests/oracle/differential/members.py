@@ -1,4 +1,4 @@
-"""Members of groups, on both sides."""
+"""Requests of group members, sent to both sides."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def member_of(answers: Answers, name: str = "member") -> Name:
 
 
 def enter(pair: Pair, group: str, name: str = "member", version: int = 9, **fields: Any) -> Name:
-    """Join as the only member, through the second request where it is wanted."""
+    """Join as the only member, with a second request if the first returns MEMBER_ID_REQUIRED."""
     first = join(pair, version, group, **fields)
     member = member_of(first, name)
     if version < 4 or fields.get("group_instance_id"):
@@ -53,6 +53,6 @@ def enter(pair: Pair, group: str, name: str = "member", version: int = 9, **fiel
 
 
 def settle(pair: Pair, group: str, member: Name, generation: int = 1) -> None:
-    """Give the only member its assignment."""
+    """Complete the rebalance: the only member sends its assignment with SyncGroup."""
     share = [{"member_id": member, "assignment": b"mine"}]
     sync(pair, 5, group, member_id=member, generation_id=generation, assignments=share)

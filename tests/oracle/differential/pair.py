@@ -1,4 +1,4 @@
-"""Kafka and Milena side by side: whatever is asked is asked of both."""
+"""Kafka and Milena side by side: each request is sent to both."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.oracle.differential.sides import CLIENT_ID, Line, Name, Side
 
 TIMEOUT_MS: Final = 10_000
 PATIENCE: Final = 15.0
-"""Seconds for what comes about by itself."""
+"""Seconds to wait for changes that have no response."""
 
 
 @dataclass
 class Answers:
-    """What both sides said, as plain data."""
+    """The responses of both sides, as plain data."""
 
     sides: tuple[Side, Side]
     both: tuple[Any, Any]
@@ -36,7 +36,7 @@ class Answers:
         return self.both[1]
 
     def learn(self, name: str, read: Callable[[Any], Any]) -> Name:
-        """Give a name to what ``read`` finds in each answer, an id that the side has made."""
+        """Give a name to an id that each side has created and that ``read`` finds in its response."""
         for side, answer in zip(self.sides, self.both, strict=True):
             side.names[name] = read(answer)
         return Name(name)
@@ -52,14 +52,14 @@ class Answers:
 
 
 class Pair:
-    """A client of both sides, with one connection to each."""
+    """A client with one connection to each side."""
 
     def __init__(self, sides: tuple[Side, Side]) -> None:
         self.sides = sides
         self._lines = [Line(side) for side in sides]
 
     def another(self) -> Pair:
-        """One more client."""
+        """Return one more client."""
         return Pair(self.sides)
 
     def close(self) -> None:
@@ -75,16 +75,16 @@ class Pair:
         return Answers(self.sides, (kafka, milena))
 
     def receive_from_milena(self, key: ApiKey, version: int) -> Any:
-        """Its answer, where Kafka has none."""
+        """Receive Milena's response if Kafka sends none."""
         return self._lines[1].receive(key, version)
 
     def waits(self) -> tuple[bool, bool]:
-        """Whether nothing of an answer has come yet, from each side."""
+        """Whether each side has sent nothing of a response yet."""
         kafka, milena = (line.waits() for line in self._lines)
         return kafka, milena
 
     def ask(self, key: ApiKey, version: int, /, *, client_id: str | None = CLIENT_ID, **fields: Any) -> Answers:
-        """Both answers, whatever they are. A ``Name`` among the fields becomes what each side calls it."""
+        """Send a request; return both responses, which may differ. A ``Name`` among the fields becomes a side's id."""
         self.send(key, version, client_id=client_id, **fields)
         return self.receive(key, version)
 
@@ -98,7 +98,7 @@ class Pair:
         client_id: str | None = CLIENT_ID,
         **fields: Any,
     ) -> Answers:
-        """Both answers, which must be the same."""
+        """Send a request and return both responses, which must be the same."""
         answers = self.ask(key, version, client_id=client_id, **fields)
         return answers.check(f"{key.name} v{version} {reprlib.repr(fields)}", ignore)
 
@@ -110,10 +110,10 @@ class Pair:
         for line in self._lines:
             line.write(data)
 
-    # -- what most tests begin with
+    # -- preparations of most tests
 
     def create(self, topic: str, partitions: int = 1, **configs: object) -> Name:
-        """A topic on both sides; the name of its id. Config keys with ``_`` for ``.``."""
+        """Create a topic on both sides; return the name of its id. Config keys have ``_`` for ``.``."""
         values = [{"name": key.replace("_", "."), "value": str(value)} for key, value in configs.items()]
         wanted = {"name": topic, "num_partitions": partitions, "replication_factor": 1, "configs": values}
         answers = self.ask(ApiKey.CREATE_TOPICS, 7, topics=[wanted], timeout_ms=TIMEOUT_MS)
@@ -124,22 +124,22 @@ class Pair:
         return name
 
     def delete(self, topic: str) -> None:
-        """Delete a topic on both sides and wait until the brokers know it."""
+        """Delete a topic on both sides and wait until the brokers have applied that."""
         for answer in self.ask(ApiKey.DELETE_TOPICS, 5, topic_names=[topic], timeout_ms=TIMEOUT_MS).both:
             assert answer["responses"][0]["error_code"] == 0, answer
         self._until(lambda error: error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic, 0)
 
     def id_of(self, topic: str) -> Name:
-        """The name of the id of a topic that is there."""
+        """Return the name of the id of an existing topic."""
         answers = self.ask(ApiKey.METADATA, 12, topics=[{"name": topic}], allow_auto_topic_creation=False)
         return answers.learn(f"id of {topic}", lambda answer: answer["topics"][0]["topic_id"])
 
     def until_led(self, topic: str, *partitions: int) -> None:
-        """Wait until both brokers lead these partitions. Kafka's metadata say so a moment before."""
+        """Wait until both brokers lead these partitions. Kafka returns the leader in metadata a moment earlier."""
         self._until(lambda error: not error, topic, *partitions)
 
     def _until(self, enough: Callable[[int], bool], topic: str, *partitions: int) -> None:
-        """Wait for both brokers: the answer to a change comes as soon as the controller knows it."""
+        """Wait for both brokers: the response to a change comes as soon as the controller has applied it."""
         asked = [{"partition_index": index, "timestamp": -1} for index in partitions]
         request = messages.encode_request(
             ApiKey.LIST_OFFSETS, 7, replica_id=-1, topics=[{"name": topic, "partitions": asked}]
@@ -154,7 +154,7 @@ class Pair:
         eventually(look)
 
     def produce(self, topic: str, *batches: bytes, partition: int = 0) -> None:
-        """Append good batches on both sides."""
+        """Append valid batches on both sides."""
         for batch in batches:
             data = [{"name": topic, "partition_data": [{"index": partition, "records": batch}]}]
             answers = self.ask(ApiKey.PRODUCE, 9, acks=-1, timeout_ms=TIMEOUT_MS, topic_data=data)
@@ -163,14 +163,14 @@ class Pair:
 
 
 def versions(key: ApiKey, *, since: int = 0, until: int = 99) -> range:
-    """The versions of an API that Milena serves."""
+    """Return the versions of an API that Milena serves."""
     served = REGISTRY[key].ours
     assert served is not None
     return range(max(served.min, since), min(served.max, until) + 1)
 
 
 def eventually(look: Callable[[], None]) -> None:
-    """Until ``look`` finds nothing wrong: brokers hear of a change some time after the controller has answered."""
+    """Wait until ``look`` finds nothing wrong: brokers apply a change some time after the controller's response."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:

@@ -1,4 +1,4 @@
-"""One side of the comparison: a running node, and connections to it on which anything can be asked."""
+"""One side of the comparison: a running node, and connections to it for arbitrary requests."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ SILENT: Final = "no answer came"
 
 @dataclasses.dataclass(frozen=True)
 class Name:
-    """Stands in a request for what each side calls differently: an id that it has made."""
+    """A name in a request for an id that each side has created, and that differs between them."""
 
     of: str
 
 
 class Made:
-    """Stands in a request for what must be made anew for each side."""
+    """A value in a request that must be built for each side separately."""
 
     def made(self, side: Side) -> Any:
         raise NotImplementedError
 
 
 class Side:
-    """A node under comparison, with the ids that it has given to what the tests made."""
+    """A node under comparison, with the ids that it has assigned to objects of the tests."""
 
     def __init__(self, title: str, host: str, port: int, node_id: int) -> None:
         self.title = title
@@ -41,12 +41,12 @@ class Side:
         self.port = port
         self.node_id = node_id
         self.ports = {port}
-        """Of all brokers of its cluster."""
+        """Ports of all brokers of its cluster."""
         self.cluster_id = ""
         self.names: dict[str, Any] = {}
 
     def resolve(self, value: Any) -> Any:
-        """The value with this side's own ids in the place of the names."""
+        """Return the value with this side's ids instead of the names."""
         if isinstance(value, Name):
             return self.names[value.of]
         if isinstance(value, Made):
@@ -59,7 +59,7 @@ class Side:
 
 
 class Line:
-    """A connection to one side. It is made anew after the side has closed it."""
+    """A connection to one side. It reconnects after the side has closed it."""
 
     def __init__(self, side: Side) -> None:
         self.side = side
@@ -71,13 +71,13 @@ class Line:
         self.write(frame(request_header(key, version, self._correlation, client_id) + body))
 
     def write(self, data: bytes) -> None:
-        """Bytes as they are."""
+        """Send bytes unchanged."""
         if self._socket is None:
             self._socket = socket.create_connection((self.side.host, self.side.port), timeout=LIMIT)
         self._socket.sendall(data)
 
     def receive(self, key: int, version: int) -> Any:
-        """The answer as plain data, CLOSED, or SILENT after the time limit."""
+        """Return the response as plain data, CLOSED, or SILENT after the time limit."""
         assert self._socket is not None
         try:
             correlation, body = parse_response_header(key, version, receive_frame(self._socket))
@@ -91,7 +91,7 @@ class Line:
         return plain(messages.decode_response(key, version, body))
 
     def waits(self) -> bool:
-        """Whether nothing of an answer has come yet, after a moment for it."""
+        """Whether no byte of a response has come within a moment."""
         assert self._socket is not None
         return not select.select([self._socket], [], [], 0.002)[0]
 
@@ -102,7 +102,7 @@ class Line:
 
 
 def plain(value: Any) -> Any:
-    """An answer as nested dictionaries and lists."""
+    """Return a response as nested dictionaries and lists."""
     if dataclasses.is_dataclass(value):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, (bytes, bytearray, memoryview, str)):

@@ -22,7 +22,7 @@ ACL: Final = {"principal": "User:x", "host": "*", "operation": 3, "permission_ty
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_ACLS))
-def test_there_are_no_acls(pair: Pair, version: int) -> None:
+def test_acl_requests_are_refused_without_an_authorizer(pair: Pair, version: int) -> None:
     wanted: dict[str, Any] = {"resource_name_filter": None, "principal_filter": None, "host_filter": None}
     for kinds in ((1, 1, 1, 1), (2, 3, 3, 3), (6, 4, 10, 2), (99, 99, 99, 99)):
         names = ("resource_type_filter", "pattern_type_filter", "operation", "permission_type")
@@ -35,7 +35,7 @@ def test_there_are_no_acls(pair: Pair, version: int) -> None:
         pair.same(ApiKey.CREATE_ACLS, version, creations=creations)
 
 
-def test_where_kafka_closes_the_connection_there_are_no_acls_either(pair: Pair) -> None:
+def test_acl_requests_on_which_kafka_closes_the_connection_are_refused(pair: Pair) -> None:
     creation = {"resource_type": 0, "resource_name": "t", "resource_pattern_type": 3, **ACL}
     kafka, milena = pair.ask(ApiKey.CREATE_ACLS, 3, creations=[creation]).both
     assert kafka == CLOSED
@@ -59,7 +59,7 @@ def described(pair: Pair, version: int, *components: tuple[str, int, str | None]
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CLIENT_QUOTAS))
-def test_quotas_are_kept_and_told(pair: Pair, version: int) -> None:
+def test_quotas_are_stored_and_described(pair: Pair, version: int) -> None:
     described(pair, version)
     alter(
         pair,
@@ -109,7 +109,7 @@ def test_quotas_are_kept_and_told(pair: Pair, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.ALTER_CLIENT_QUOTAS))
-def test_quotas_that_cannot_be(pair: Pair, version: int) -> None:
+def test_invalid_quotas_are_refused(pair: Pair, version: int) -> None:
     for entity, ops in (
         ({}, [(RATE, 1.0)]), ({"user": ""}, [(RATE, 1.0)]), ({"group": "g"}, [(RATE, 1.0)]), ({"": "g"}, [(RATE, 1.0)]),
         ({"user": "u", "ip": "10.0.0.1"}, [(RATE, 1.0)]), ({"ip": "no such host"}, [("connection_creation_rate", 1.0)]),
@@ -127,7 +127,7 @@ def test_quotas_that_cannot_be(pair: Pair, version: int) -> None:
     alter(pair, version, good, good, validate_only=True)
 
 
-def test_nobody_has_scram_credentials(pair: Pair) -> None:
+def test_no_user_has_scram_credentials(pair: Pair) -> None:
     for users in (None, [], ["ann"], ["ann", "bob"], ["ann", "ann"], [""]):
         named = None if users is None else [{"name": user} for user in users]
         pair.same(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=named)

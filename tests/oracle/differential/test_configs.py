@@ -1,4 +1,4 @@
-"""DescribeConfigs, IncrementalAlterConfigs, AlterConfigs."""
+"""Responses to DescribeConfigs, IncrementalAlterConfigs and AlterConfigs."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ LOGGER: Final = 8
 METRICS: Final = 16
 GROUP: Final = 32
 DEFAULT: Final = 5
-"""The source of a value that nobody has set."""
+"""The config source of a value that is not set: DEFAULT_CONFIG."""
 SET, DELETE, APPEND, SUBTRACT = range(4)
 OF_THE_NODE: Final = frozenset({
     "node.id", "broker.id", "listeners", "advertised.listeners", "log.dirs", "log.dir", "process.roles",
     "controller.quorum.voters", "listener.security.protocol.map", "controller.quorum.bootstrap.servers",
 })  # fmt: skip
-"""Broker keys whose values cannot be the same."""
+"""Broker keys whose values must differ between the nodes."""
 RATE: Final = "leader.replication.throttled.rate"
-"""Of dynamic configurations alone."""
+"""A key that exists only as dynamic configuration."""
 OF_OUR_OWN: Final = {
     "broker.connection.loss.fencing.enable",
     "forwarded.request.visible.timeout.ms",
@@ -37,7 +37,7 @@ OF_OUR_OWN: Final = {
 
 
 def entries(answer: Mapping[str, Any], index: int = 0) -> dict[str, Any]:
-    """A resource's entries by name."""
+    """Return a resource's config entries by name."""
     return {one["name"]: one for one in answer["results"][index]["configs"]}
 
 
@@ -50,7 +50,7 @@ def describe(pair: Pair, version: int, *resources: tuple[int, str, Sequence[str]
 
 
 def same(answers: Answers, without: Iterable[str] = ()) -> None:
-    """Equal, but for keys that Milena does not have, and those ``without``."""
+    """Assert that both are equal, except for keys that Milena does not have, and those in ``without``."""
     kafka, milena = answers.both
     for theirs, ours in zip(kafka["results"], milena["results"], strict=True):
         ours["configs"] = [one for one in ours["configs"] if one["name"] not in OF_OUR_OWN]
@@ -103,7 +103,7 @@ class TestDescribeConfigs:
 
 
 class Alter:
-    """Both ways of changing, told as Kafka tells them."""
+    """Both requests that change configurations: IncrementalAlterConfigs and AlterConfigs."""
 
     def __init__(self, pair: Pair, version: int, *, validate_only: bool = False) -> None:
         self.pair = pair
@@ -123,7 +123,7 @@ class Alter:
         self.pair.same(ApiKey.ALTER_CONFIGS, self.version, **asked)
 
     def see(self, kind: int, name: str) -> None:
-        """What is set now, once both brokers have heard of it."""
+        """Describe the values that are set, when both brokers have applied the change."""
         read = describe(self.pair, 4, (kind, name, None), include_synonyms=False)
         given = [
             {key: one["value"] for key, one in entries(answer).items() if one["config_source"] in (1, 2, 3)}
@@ -238,7 +238,7 @@ def test_changes_of_the_whole(pair: Pair, topic: str, version: int) -> None:
 
 
 def test_the_sources_of_a_value(pair: Pair, topic: str) -> None:
-    """Topic over broker over all brokers over static over default, in the values and in the synonyms."""
+    """A topic's value precedes a broker's, that of all brokers, the static one and the default; so do the synonyms."""
     lag, kept = "log.cleaner.min.compaction.lag.ms", "log.cleaner.delete.retention.ms"
     pair.create(topic, retention_ms=123)
     alter = Alter(pair, 1)

@@ -22,7 +22,7 @@ MIB: Final = 1 << 20
 
 
 def wanted(topic: str, *partitions: Mapping[str, Any], topic_id: Any = None) -> dict[str, Any]:
-    """A topic of a request; each partition is its index 0, offset 0 and 1 MiB, but for what is given."""
+    """Return a topic of a request. The defaults of a partition are index 0, offset 0 and 1 MiB."""
     base: dict[str, Any] = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": MIB, "current_leader_epoch": -1}
     base |= {"last_fetched_epoch": -1, "log_start_offset": -1}
     found = Name(f"id of {topic}") if topic_id is None else topic_id
@@ -38,7 +38,7 @@ def fetch(
     ignore: Iterable[str] = (),
     **fields: Any,
 ) -> Answers:
-    """Both answers to one fetch, which must be the same."""
+    """Send a Fetch and return both responses, which must be the same."""
     asked = {
         "replica_id": -1, "max_wait_ms": 0, "min_bytes": 1, "max_bytes": 50 * MIB, "isolation_level": 0,
         "session_id": session[0], "session_epoch": session[1], "topics": topics, "forgotten_topics_data": forgotten,
@@ -107,7 +107,7 @@ class TestSessions:
         answers = fetch(pair, version, *topics, session=(0, 0))
         return answers.learn("session", lambda answer: answer["session_id"])
 
-    def test_an_answer_has_what_is_new(self, pair: Pair, filled: str, version: int) -> None:
+    def test_a_response_in_a_session_has_only_partitions_with_news(self, pair: Pair, filled: str, version: int) -> None:
         session = self.begin(pair, version, wanted(filled, {"fetch_offset": 10}, {"partition": 1}))
         fetch(pair, version, session=(session, 1))
         pair.produce(filled, batch(1))
@@ -157,13 +157,13 @@ class TestSessions:
         fetch(pair, other, session=(session, 1))
         fetch(pair, version, session=(session, 1))
 
-    def test_errors_are_told_each_time(self, pair: Pair, filled: str, version: int) -> None:
+    def test_errors_of_a_partition_are_in_each_response(self, pair: Pair, filled: str, version: int) -> None:
         unknown = wanted("nowhere", {}, topic_id=UNKNOWN_ID)
         session = self.begin(pair, version, wanted(filled, {"partition": 1}, {"partition": 8}), unknown)
         fetch(pair, version, session=(session, 1))
         fetch(pair, version, session=(session, 2))
 
-    def test_a_topic_that_goes_and_comes_again(self, pair: Pair, filled: str, version: int) -> None:
+    def test_a_topic_of_a_session_is_deleted_and_created_again(self, pair: Pair, filled: str, version: int) -> None:
         session = self.begin(pair, version, wanted(filled, {"partition": 1}))
         pair.delete(filled)
         fetch(pair, version, session=(session, 1))
@@ -206,7 +206,7 @@ def test_a_waiting_fetch_is_answered_by_a_produce(pair: Pair, filled: str, versi
 
 
 def test_nonsense_that_kafka_fails_on(pair: Pair, filled: str) -> None:
-    """Milena sees an unknown isolation level as read_uncommitted, and a negative limit as 0."""
+    """Milena takes an unknown isolation level as read_uncommitted, and a negative limit as 0."""
     for part, fields in (
         ({}, {"isolation_level": 5}),
         ({"partition_max_bytes": -1}, {}),

@@ -1,4 +1,4 @@
-"""Committed offsets, and groups as operators see them: describe, list, delete."""
+"""Committed offsets, and the requests of operators: DescribeGroups, ListGroups, DeleteGroups."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def commit(
 
 
 def fetch(pair: Pair, version: int, group: str, *topics: tuple[str, list[int]] | None, **fields: Any) -> None:
-    """What is committed; ``None`` asks for everything."""
+    """Fetch committed offsets; ``None`` asks for all partitions."""
     asked = [
         {"name": one[0], "topic_id": fields.pop("topic_id", Name(f"id of {one[0]}")), "partition_indexes": one[1]}
         for one in topics
@@ -55,7 +55,7 @@ def fetch(pair: Pair, version: int, group: str, *topics: tuple[str, list[int]] |
         pair.same(ApiKey.OFFSET_FETCH, version, groups=groups, require_stable=False)
     else:
         for one in wanted or ():
-            del one["topic_id"]  # no version of this struct has it
+            del one["topic_id"]  # no version of this struct has the field
         pair.same(ApiKey.OFFSET_FETCH, version, group_id=group, topics=wanted, require_stable=False)
 
 
@@ -109,7 +109,7 @@ def test_commits_of_members(pair: Pair, topic: str, version: int) -> None:
 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_COMMIT))
 def test_commits_while_a_group_rebalances(pair: Pair, topic: str, version: int) -> None:
-    """A member may commit until all have joined again, also from the callback in which it gives up its partitions; one
+    """A member may commit until all members have joined again, also in the callback for revoked partitions. A member
     that has left may not."""
     pair.create(topic)
     group = f"{topic}-group"
@@ -125,13 +125,13 @@ def test_commits_while_a_group_rebalances(pair: Pair, topic: str, version: int) 
                 commit(pair, version, group, topic, (0, generation + 10), **mine)
         fetch(pair, 9, group, (topic, [0]))
 
-    commits()  # the second has an id and no place
+    commits()  # the second member has an id and has not joined yet
     other.send(ApiKey.JOIN_GROUP, 9, **joining(group, member_id=second))
     eventually(lambda: _is(pair, group, "PreparingRebalance"))
     commits()
     join(pair, 9, group, member_id=first)
     other.receive(ApiKey.JOIN_GROUP, 9).check("the second joins")
-    commits()  # the assignment is to come
+    commits()  # the leader has not sent the assignment yet
     settle(pair, group, first, generation=2)
     sync(other, 5, group, member_id=second, generation_id=2)
     commits()

@@ -1,4 +1,4 @@
-"""Groups whose coordinator is killed: what its members are told by the one that reads the log."""
+"""Groups whose coordinator is killed: responses to their members after the restart has loaded the log."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CHANGED = [{"name": "range", "metadata": b"\0\1\0\0\0\0\0\0\0\1x"}]
 
 @pytest.fixture(scope="module")
 def restarted(kafka_answers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """Both nodes, killed while the groups were as ``_make_groups`` left them, and up again."""
+    """Both nodes, which were killed after ``_make_groups``, and restarted."""
     folder = tmp_path_factory.mktemp("restarts")
     overrides = {key.replace(".", "_"): value for key, value in CONFIG.items()}
     with LocalCluster.start(folder / "milena", overrides=CONFIG, options=["--no-tier"]) as cluster, ExitStack() as life:
@@ -54,7 +54,8 @@ def _make_groups(pair: Pair) -> None:
 
 
 def test_a_static_member_whose_new_generation_was_lost(restarted: Pair) -> None:
-    """Kafka's is fenced for good, though it is alone in its id: the log had the id before. Ours joins again."""
+    """Kafka fences the member permanently, although no other has its instance id: the log has the previous member id.
+    In Milena it joins again."""
     asked: dict[str, Any] = {
         "group_id": STATIC,
         "generation_id": 3,
@@ -66,9 +67,9 @@ def test_a_static_member_whose_new_generation_was_lost(restarted: Pair) -> None:
     assert codes == [ErrorCode.FENCED_INSTANCE_ID, ErrorCode.ILLEGAL_GENERATION]
 
 
-def test_a_newcomer_waits_for_the_session_of_those_who_died_with_the_coordinator(restarted: Pair) -> None:
-    """The log has them as members, and each gets one session from when it was read: no more. Where that is over before
-    the newcomer comes, the group was empty for a generation."""
+def test_a_new_member_waits_for_the_sessions_of_members_that_ended_with_the_coordinator(restarted: Pair) -> None:
+    """The log has the ended members, and each gets one session timeout from the load on. If that is over before the new
+    member joins, the group was empty for a generation."""
     newcomer = restarted.ask(ApiKey.JOIN_GROUP, 9, **joining(DYNAMIC)).learn("newcomer", lambda one: one["member_id"])
     joined = restarted.ask(ApiKey.JOIN_GROUP, 9, **joining(DYNAMIC, member_id=newcomer))
     joined.check("the newcomer joins", ignore=["generation_id"])

@@ -26,7 +26,7 @@ def group(topic: str) -> str:
 
 @pytest.fixture
 def others(pair: Pair) -> Iterator[list[Pair]]:
-    """Three more clients."""
+    """Three more clients of both sides."""
     found = [pair.another() for _ in range(3)]
     yield found
     for one in found:
@@ -44,7 +44,7 @@ def test_find_coordinator(pair: Pair, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", JOIN)
-def test_a_life(pair: Pair, group: str, version: int) -> None:
+def test_a_group_from_its_first_join_to_its_last_leave(pair: Pair, group: str, version: int) -> None:
     syncing, beating, leaving = min(version, 5), min(version, 4), min(version, 5)
     member = enter(pair, group, version=version)
     heartbeat(pair, beating, group, member_id=member)
@@ -155,7 +155,7 @@ def test_static_members(pair: Pair, group: str, version: int) -> None:
 
 @pytest.mark.parametrize("version", [3, 9])
 def test_a_rebalance_timeout_of_0(pair: Pair, group: str, version: int) -> None:
-    """There is no time to sync: who has joined is out again."""
+    """A member has no time for SyncGroup: it is removed right after it has joined."""
     member = enter(pair, group, version=version, rebalance_timeout_ms=0)
     eventually(lambda: _in_state(pair, group, "Empty"))
     sync(pair, 5, group, member_id=member, assignments=[{"member_id": member, "assignment": b"mine"}])
@@ -163,7 +163,8 @@ def test_a_rebalance_timeout_of_0(pair: Pair, group: str, version: int) -> None:
 
 
 def test_a_second_member(pair: Pair, others: list[Pair], group: str) -> None:
-    """It waits for the first; the generation has the leader, the members and the protocol that both know."""
+    """The second member waits until the first joins again. The generation has a leader, both members, and a protocol
+    that both support."""
     both = [{"name": "range", "metadata": b"r"}, {"name": "sticky", "metadata": b"s"}]
     first = enter(pair, group, "first", protocols=both)
     settle(pair, group, first)

@@ -1,4 +1,4 @@
-"""Where Milena does otherwise than Kafka and is as good or better: both sides as docs/compatibility.md has them."""
+"""Deliberate differences from Kafka: both sides behave as docs/compatibility.md says."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RANGE: Final = [{"name": "range", "metadata": b"m"}]
 
 
 def produce(pair: Pair, topic: str, *batches: bytes, partitions: tuple[int, ...] = ()) -> Answers:
-    """One request; all batches for partition 0 unless told."""
+    """Send one Produce request. Without ``partitions``, all batches are for partition 0."""
     data = [
         {"index": index, "records": one} for index, one in zip(partitions or (0,) * len(batches), batches, strict=True)
     ]
@@ -31,7 +31,7 @@ def produce(pair: Pair, topic: str, *batches: bytes, partitions: tuple[int, ...]
 
 
 def results(answers: Answers) -> list[list[tuple[int, int]]]:
-    """Code and offset of each partition, for both sides."""
+    """Return error code and base offset of each partition, for both sides."""
     parts = [answer["responses"][0]["partition_responses"] for answer in answers.both]
     return [[(one["error_code"], one["base_offset"]) for one in side] for side in parts]
 
@@ -46,8 +46,8 @@ def fetch(
     return pair.ask(ApiKey.FETCH, 11, session_id=session[0], session_epoch=session[1], topics=topics, **asked)
 
 
-def told(answers: Answers) -> list[list[int]]:
-    """The partitions that each side's answer has."""
+def partitions_of(answers: Answers) -> list[list[int]]:
+    """Return the partitions in each side's response."""
     return [
         [part["partition_index"] for topic in answer["responses"] for part in topic["partitions"]]
         for answer in answers.both
@@ -55,7 +55,7 @@ def told(answers: Answers) -> list[list[int]]:
 
 
 def held(answers: Answers) -> list[bytes]:
-    """The records of the only partition, from both sides."""
+    """Return the records of the only partition, from both sides."""
     return [answer["responses"][0]["partitions"][0]["records"] for answer in answers.both]
 
 
@@ -67,7 +67,7 @@ def joining(group: str, **fields: Any) -> dict[str, Any]:
 
 
 def begin(pair: Pair, group: str, name: str = "member") -> Name:
-    """A member that has just been given its id."""
+    """Join as a pending member, which has only got its id."""
     answers = pair.ask(ApiKey.JOIN_GROUP, 9, **joining(group))
     assert {answer["error_code"] for answer in answers.both} == {ErrorCode.MEMBER_ID_REQUIRED}
     return answers.learn(name, lambda answer: answer["member_id"])
@@ -79,7 +79,7 @@ def codes(answers: Answers) -> list[int]:
 
 class TestProduce:
     def test_a_partition_twice_in_one_request(self, pair: Pair, topic: str) -> None:
-        """Kafka's map keeps the last batch alone: the one before is lost, and nobody is told."""
+        """Kafka's map has only the last batch: the one before is lost without an error."""
         pair.create(topic)
         assert results(produce(pair, topic, batch(1), batch(2))) == [[(0, 0)], [(0, 0), (0, 1)]]
         end = pair.ask(
@@ -102,12 +102,12 @@ class TestProduce:
         [batch(1, base_timestamp=-50), batch(1, producer_id=7, producer_epoch=-1, base_sequence=0)],
         ids=["a timestamp below -1", "a producer without an epoch"],
     )
-    def test_odd_batches_that_are_compressed_anew(self, pair: Pair, topic: str, odd: bytes) -> None:
+    def test_odd_batches_that_the_broker_recompresses(self, pair: Pair, topic: str, odd: bytes) -> None:
         pair.create(topic, compression_type="zstd")
         assert results(produce(pair, topic, odd)) == [[(ErrorCode.UNKNOWN_SERVER_ERROR, -1)], [(0, 0)]]
 
-    def test_base_timestamps_of_batches_that_are_compressed_anew(self, pair: Pair, topic: str) -> None:
-        """The sums of base and delta are the same."""
+    def test_base_timestamps_of_batches_that_the_broker_recompresses(self, pair: Pair, topic: str) -> None:
+        """The sums of base timestamp and delta are the same."""
         pair.create(topic, compression_type="zstd")
         first = records(2)
         moved = [Record(one.offset_delta, one.timestamp_delta + 5, one.key, one.value, one.headers) for one in first]
@@ -117,8 +117,8 @@ class TestProduce:
         times = [[one.base_timestamp + record.timestamp_delta for record in iter_records(one)] for one in batches]
         assert times == [[THEN + 5, THEN + 6]] * 2
 
-    def test_a_claimed_append_time_where_the_batch_is_written_anew(self, pair: Pair, topic: str) -> None:
-        """The client says LogAppendTime in a topic with CreateTime: Kafka then gives each record the largest one."""
+    def test_the_attribute_log_append_time_in_a_batch_that_the_broker_rewrites(self, pair: Pair, topic: str) -> None:
+        """The client sets LogAppendTime in a topic with CreateTime: Kafka gives all records the largest timestamp."""
         pair.create(topic, compression_type="uncompressed")
         produce(pair, topic, forged(batch(2, codec=Codec.GZIP), attributes=Codec.GZIP | 8))
         batches = [next(iter_batches(memoryview(data))) for data in held(fetch(pair, (topic, {})))]
@@ -126,7 +126,7 @@ class TestProduce:
         assert times == [[THEN + 1, THEN + 1], [THEN, THEN + 1]]
 
     def test_a_duplicate_that_would_not_fit_into_the_segment(self, pair: Pair, topic: str) -> None:
-        """Kafka rolls before it sees that nothing is to be appended, so that a fetch ends at that segment."""
+        """Kafka rolls the segment before it finds the duplicate, so that a fetch ends at that segment."""
         pair.create(topic, segment_bytes=MIB, max_message_bytes=2 * MIB)
         large = batch(records(1, value=b"x" * 700_000), producer_id=7, producer_epoch=0, base_sequence=0)
         small = batch(1)
@@ -139,12 +139,12 @@ class TestFetchSessions:
     def test_another_leader_epoch_or_isolation_is_answered_at_once(self, pair: Pair, topic: str) -> None:
         pair.create(topic)
         session = fetch(pair, (topic, {}), session=(0, 0)).learn("session", lambda answer: answer["session_id"])
-        assert told(fetch(pair, (topic, {"current_leader_epoch": 0}), session=(session, 1))) == [[], [0]]
-        assert told(fetch(pair, (topic, {"current_leader_epoch": 0}), session=(session, 2))) == [[], []]
-        assert told(fetch(pair, session=(session, 3))) == [[], []]
+        assert partitions_of(fetch(pair, (topic, {"current_leader_epoch": 0}), session=(session, 1))) == [[], [0]]
+        assert partitions_of(fetch(pair, (topic, {"current_leader_epoch": 0}), session=(session, 2))) == [[], []]
+        assert partitions_of(fetch(pair, session=(session, 3))) == [[], []]
 
     def test_the_order_where_a_limit_is_not_enough_for_all(self, pair: Pair, topic: str) -> None:
-        """Partition 0 allows no bytes, so that it is served only where it comes first."""
+        """Partition 0 allows no bytes, so that it is served only if it is first."""
         pair.create(topic, partitions=2)
         pair.produce(topic, batch(), partition=1)
         busy, idle = (topic, {"partition": 1}), (topic, {"partition_max_bytes": 0})
@@ -171,7 +171,7 @@ class TestGroups:
         assert codes(beaten) == [ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.NONE]
 
     def test_a_pending_member_with_an_instance_id(self, pair: Pair, topic: str) -> None:
-        """Its id was given to a member without one."""
+        """The member id was assigned to a member without an instance id."""
         member = begin(pair, topic)
         joined = pair.ask(ApiKey.JOIN_GROUP, 9, **joining(topic, member_id=member, group_instance_id="i"))
         assert codes(joined) == [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.UNKNOWN_MEMBER_ID]
@@ -191,7 +191,7 @@ class TestGroups:
         assert found == [ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND]
 
     def test_a_member_of_a_group_that_a_refused_commit_has_made(self, pair: Pair, topic: str) -> None:
-        """Kafka describes what is committed of a group, and nothing of this one has been written."""
+        """Kafka describes groups from the log, and no record of this group was written."""
         pair.create(topic)
         part = {
             "partition_index": 0,
@@ -218,7 +218,7 @@ class TestGroups:
         assert codes(again) == codes(other.receive(ApiKey.JOIN_GROUP, 9)) == [0, 0]
         asked: dict[str, Any] = {"generation_id": 2, "member_id": member, "assignments": []}
         other.send(ApiKey.SYNC_GROUP, 3, group_id=topic, **asked)
-        for _ in range(10):  # It waits as soon as the coordinator has it, of which nothing tells.
+        for _ in range(10):  # There is no event for the time when the coordinator has the request and it waits.
             pair.same(ApiKey.DESCRIBE_GROUPS, 5, groups=[topic])
         assert other.waits() == (True, True)
         pair.same(ApiKey.LEAVE_GROUP, 5, group_id=topic, members=[{"member_id": member, "group_instance_id": None}])
@@ -230,12 +230,12 @@ class TestGroups:
         other.close()
 
     def test_a_waiting_member_that_joins_again(self, pair: Pair, topic: str) -> None:
-        """Its first request: Kafka never answers it."""
+        """Kafka never answers the member's first JoinGroup."""
         groups = (f"{topic}-{number}" for number in range(TRIES))
         assert any(_first_of_two_joins_waits(pair, group) for group in groups)
 
     def test_the_others_of_a_group_that_has_no_room_for_a_member(self, pair: Pair, topic: str) -> None:
-        """Kafka does not look whether it was the last that they waited for. group.max.size is 3."""
+        """Kafka does not check whether the others waited only for this member. group.max.size is 3."""
         clients = {name: pair.another() for name in "ijkl"}
 
         def send(name: str, **fields: Any) -> None:
@@ -275,7 +275,7 @@ class TestGroups:
 
 
 def _first_of_two_joins_waits(pair: Pair, group: str) -> bool:
-    """False if Kafka, which cannot be asked, has taken the second one only when the group was complete."""
+    """False if Kafka has received the second join only after the group was complete, which cannot be observed."""
     early, late = pair.another(), pair.another()
     try:
         first = pair.ask(ApiKey.JOIN_GROUP, 9, **joining(group, group_instance_id="i"))

@@ -23,7 +23,7 @@ def named(*names: str | None) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("version", [*versions(ApiKey.API_VERSIONS), 5, 99])
 def test_api_versions(pair: Pair, version: int) -> None:
-    """But for the features of what Milena does not serve, which it does not list."""
+    """The responses are equal except for features that Milena does not support, which it does not list."""
     if version > 4:
         pair.send_raw(ApiKey.API_VERSIONS, version, b"")
         answers = pair.receive(ApiKey.API_VERSIONS, 0)

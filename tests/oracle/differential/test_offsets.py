@@ -25,7 +25,7 @@ def list_offsets(pair: Pair, version: int, topic: str, *partitions: Mapping[str,
 
 @pytest.fixture
 def timed(pair: Pair, topic: str) -> str:
-    """A topic with timestamps that go up and down, in plain and compressed batches; partition 1 is empty."""
+    """A topic with unordered timestamps, in uncompressed and compressed batches; partition 1 is empty."""
     pair.create(topic, partitions=2)
     for base, codec in ((0, Codec.NONE), (100, Codec.GZIP), (50, Codec.ZSTD), (300, Codec.NONE), (300, Codec.LZ4)):
         steps = [Record(0, 0, b"k", b"v"), Record(1, 20, b"k", b"v"), Record(2, 10, b"k", b"v")]
@@ -57,7 +57,7 @@ def test_list_offsets(pair: Pair, timed: str, version: int) -> None:
 def test_time_in_log_append_time(pair: Pair, topic: str) -> None:
     pair.create(topic, message_timestamp_type="LogAppendTime")
     pair.produce(topic, batch(3))
-    list_offsets(pair, 7, topic, {"timestamp": -3})  # of two batches the clock may give both one time, or two
+    list_offsets(pair, 7, topic, {"timestamp": -3})  # two batches may have the same append time or different ones
     pair.produce(topic, batch(3, codec=Codec.GZIP))
     for timestamp in (0, THEN, THEN * 5000):
         list_offsets(pair, 7, topic, {"timestamp": timestamp})

@@ -1,4 +1,4 @@
-"""Produce: batches that are wrong in every way, and what producers may not do."""
+"""Produce: invalid batches of all kinds, and requests that producers may not send."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def produce(
     topic_id: Any = None,
     client_id: str | None = "differ",
 ) -> Answers:
-    """Both answers to one request with each batch in a partition of its own, which must be the same."""
+    """Send one request with each batch in its own partition and return both responses, which must be the same."""
     data = [{"index": partition + index, "records": one} for index, one in enumerate(batches)]
     return pair.same(
         ApiKey.PRODUCE,
@@ -310,7 +310,7 @@ def test_no_acks(pair: Pair, topic: str) -> None:
 
 
 def test_stored_batches(pair: Pair, topic: str) -> None:
-    """What was appended is read back the same, with the timestamps, codecs and epochs that the broker sets."""
+    """Fetched batches are the appended ones, with the timestamps, codecs and epochs that the broker sets."""
     choices: list[dict[str, Any]] = [
         {},
         {"message_timestamp_type": "LogAppendTime"},
@@ -341,8 +341,8 @@ def test_stored_batches(pair: Pair, topic: str) -> None:
 
 
 def test_transactions_are_not_served(pair: Pair, topic: str) -> None:
-    """Milena says at once that a producer with a transactional id may not be. A client that is neither Java's nor
-    librdkafka hears it from InitProducerId, so that it is sent there, as Kafka's is to its coordinator."""
+    """Milena refuses a producer with a transactional id at once: the Java client and librdkafka with the response to
+    FindCoordinator. Other clients get a coordinator, as in Kafka, and are refused by InitProducerId."""
     coordinator = pair.ask(ApiKey.FIND_COORDINATOR, 3, key="tx", key_type=1)
     asked: dict[str, Any] = {"transaction_timeout_ms": 1000, "producer_id": -1, "producer_epoch": -1}
     producer = pair.ask(ApiKey.INIT_PRODUCER_ID, 4, transactional_id="tx", **asked)

@@ -1,6 +1,6 @@
-"""Produce: batches whose checksum is right and whose records are wrong, in every codec.
+"""Produce: batches with a valid checksum and invalid records, in every codec.
 
-Milena answers INVALID_RECORD wherever something is wrong with the records: a code on which no client tries again.
+Milena returns INVALID_RECORD for all invalid records: an error code on which no client retries.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def codes(answers: Answers) -> tuple[ErrorCode, ...]:
 
 
 def read_alike(pair: Pair, topic: str) -> None:
-    """What is stored, and what is found by time."""
+    """Assert that stored records, and offsets found by timestamp, are the same on both sides."""
     asked = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
     pair.same(
         ApiKey.FETCH,
@@ -122,7 +122,7 @@ def read_alike(pair: Pair, topic: str) -> None:
 
 @pytest.mark.parametrize("codec", list(COMPRESSORS))
 @pytest.mark.parametrize("name", list(WRONG))
-def test_records_that_are_none_are_refused(pair: Pair, topic: str, name: str, codec: str) -> None:
+def test_bytes_that_are_no_records_are_refused(pair: Pair, topic: str, name: str, codec: str) -> None:
     pair.create(topic)
     kafka, milena = codes(ask(pair, topic, in_codec(codec, *WRONG[name])))
     assert milena is ErrorCode.INVALID_RECORD
@@ -132,7 +132,7 @@ def test_records_that_are_none_are_refused(pair: Pair, topic: str, name: str, co
 
 @pytest.mark.parametrize("codec", list(COMPRESSORS))
 @pytest.mark.parametrize("name", list(STORED))
-def test_what_is_stored_has_the_largest_timestamp_of_its_records(pair: Pair, topic: str, name: str, codec: str) -> None:
+def test_a_stored_batch_has_the_largest_timestamp_of_its_records(pair: Pair, topic: str, name: str, codec: str) -> None:
     pair.create(topic)
     data = STORED[name]
     assert codes(ask(pair, topic, in_codec(codec, data, data[HEADER_SIZE:]))) == (ErrorCode.NONE, ErrorCode.NONE)
@@ -141,8 +141,8 @@ def test_what_is_stored_has_the_largest_timestamp_of_its_records(pair: Pair, top
 
 @pytest.mark.parametrize("codec", COMPRESSED)
 @pytest.mark.parametrize("name", list(SPOILED))
-def test_streams_that_are_none_are_refused(pair: Pair, topic: str, name: str, codec: str) -> None:
-    """Kafka fails on most, and stores what follows a stream, where other readers than Java's stop."""
+def test_invalid_compressed_streams_are_refused(pair: Pair, topic: str, name: str, codec: str) -> None:
+    """Kafka fails on most of them. It stores bytes after the end of a stream, which only Java's decompressors read."""
     pair.create(topic)
     good = in_codec(codec, GOOD, BODY)
     kafka, milena = codes(ask(pair, topic, with_body(good, SPOILED[name](good[HEADER_SIZE:]))))
@@ -152,7 +152,7 @@ def test_streams_that_are_none_are_refused(pair: Pair, topic: str, name: str, co
 
 @pytest.mark.parametrize("codec", COMPRESSED)
 def test_the_length_of_a_compressed_record_is_that_of_its_fields(pair: Pair, topic: str, codec: str) -> None:
-    """Kafka's broker does not look at it; its consumers fail at that offset then."""
+    """Kafka's broker does not check the length; its consumers fail at that offset."""
     pair.create(topic)
     wrong = in_codec(codec, *one_record("20000000026b027600"))
     assert codes(ask(pair, topic, wrong)) == (ErrorCode.NONE, ErrorCode.INVALID_RECORD)
@@ -161,7 +161,7 @@ def test_the_length_of_a_compressed_record_is_that_of_its_fields(pair: Pair, top
 @pytest.mark.parametrize("codec", list(COMPRESSORS))
 @pytest.mark.parametrize("name", list(OUT_OF_ORDER))
 def test_offsets_that_are_not_in_order(pair: Pair, topic: str, name: str, codec: str) -> None:
-    """Kafka stores them in uncompressed batches, and means to number those of compressed ones anew, but fails."""
+    """Kafka stores such records in uncompressed batches. In compressed ones it tries to reassign offsets, and fails."""
     pair.create(topic)
     one = batch([Record(at, 0, b"k", b"v") for at in OUT_OF_ORDER[name]], last_offset_delta=2)
     answers = ask(pair, topic, in_codec(codec, one, one[HEADER_SIZE:]))
@@ -174,7 +174,7 @@ def test_offsets_that_are_not_in_order(pair: Pair, topic: str, name: str, codec:
 
 @pytest.mark.parametrize("codec", list(COMPRESSORS))
 @pytest.mark.parametrize("name", list(OUT_OF_ORDER))
-def test_offsets_are_numbered_anew_where_the_topic_has_another_codec(
+def test_offsets_are_assigned_again_if_the_topic_has_another_codec(
     pair: Pair, topic: str, name: str, codec: str
 ) -> None:
     pair.create(topic, compression_type="lz4" if codec != "lz4" else "gzip")
@@ -184,7 +184,7 @@ def test_offsets_are_numbered_anew_where_the_topic_has_another_codec(
 
 
 @pytest.mark.parametrize("codec", list(COMPRESSORS))
-def test_records_that_are_refused_are_named(pair: Pair, topic: str, codec: str) -> None:
+def test_refused_records_are_named_in_the_response(pair: Pair, topic: str, codec: str) -> None:
     pair.create(topic, cleanup_policy="compact", message_timestamp_before_max_ms=3_600_000)
     mixed = batch(
         [Record(0, 0, b"k", b"v"), Record(1, 0, None, b"v"), Record(2, 5, b"k", b"v"), Record(3, 0, None, b"")]
@@ -197,8 +197,8 @@ def test_records_that_are_refused_are_named(pair: Pair, topic: str, codec: str) 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])
-def test_records_without_a_key_are_refused_in_kafkas_words(pair: Pair, topic: str, policy: str, codec: str) -> None:
-    """What a producer of a compacted topic did wrong is what its user reads."""
+def test_records_without_a_key_are_refused_with_kafkas_message(pair: Pair, topic: str, policy: str, codec: str) -> None:
+    """The user of a producer to a compacted topic reads this message."""
     pair.create(topic, cleanup_policy=policy, message_timestamp_before_max_ms=3_600_000)
     now = int(time.time() * 1000)
     one = [Record(0, 0, b"k", b"v"), Record(1, 0, None, b"v"), Record(2, 0, b"", b"v")]
@@ -212,7 +212,7 @@ def test_records_without_a_key_are_refused_in_kafkas_words(pair: Pair, topic: st
 
 
 def _refusal(answer: Any) -> object:
-    """Without the timestamps, which are each broker's."""
+    """Return the refusal without timestamps, which differ between the brokers."""
     found = answer["responses"][0]["partition_responses"][0]
     errors = [(one["batch_index"], one["batch_index_error_message"]) for one in found["record_errors"]]
     return found["error_code"], re.sub(r"\d{6,}", "N", f"{found['error_message']} {errors}")

@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics, CreatePartitions: what may be asked, and what the answers tell."""
+"""Requests and responses of CreateTopics, DeleteTopics and CreatePartitions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def configured(name: str, **configs: str | None) -> dict[str, Any]:
 
 
 def create(pair: Pair, version: int, *topics: Mapping[str, Any], validate_only: bool = False) -> Answers:
-    """Both answers, which must be the same; a topic's configs may be more in one where keys are missing."""
+    """Send CreateTopics and return both responses, which must be the same but for config keys that one side lacks."""
     answers = pair.ask(ApiKey.CREATE_TOPICS, version, topics=topics, timeout_ms=10_000, validate_only=validate_only)
     for answer in answers.both:
         for topic in answer["topics"]:
@@ -167,7 +167,7 @@ def test_delete_topics(pair: Pair, topic: str, version: int) -> None:
     pair.same(ApiKey.DELETE_TOPICS, 6, timeout_ms=1000, topics=[{"name": names[3], "topic_id": ids[3]}])
 
 
-def test_an_internal_topic_may_be_deleted_by_name_alone(pair: Pair) -> None:
+def test_an_internal_topic_can_be_deleted_only_by_name(pair: Pair) -> None:
     for name in ("__cluster_metadata", "__transaction_state"):
         pair.same(ApiKey.DELETE_TOPICS, 5, timeout_ms=1000, topic_names=[name])
 

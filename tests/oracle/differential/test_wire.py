@@ -1,4 +1,4 @@
-"""Requests that cannot be read, or that are for versions and APIs that are not served."""
+"""Requests that cannot be parsed, or whose versions or APIs are not served."""
 
 from __future__ import annotations
 

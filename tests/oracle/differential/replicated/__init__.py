@@ -1,1 +1,1 @@
-"""Replication: Kafka and Milena with three brokers each."""
+"""Comparisons of replication: Kafka and Milena with three brokers each."""

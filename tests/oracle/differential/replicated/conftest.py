@@ -17,7 +17,7 @@ CONFIG = {
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "3",
     "auto.leader.rebalance.enable": "false",
-    # The tests' records are of 1970.
+    # The tests' records have timestamps of 1970.
     "log.retention.ms": "-1",
 }
 

@@ -1,4 +1,4 @@
-"""Leader epochs: what leaders and followers answer to fetches and look-ups that name one, and to writes."""
+"""Leader epochs in Fetch, ListOffsets and OffsetForLeaderEpoch to leaders and followers, and refused writes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EPOCHS: Final = (-2, -1, 0, 1, 2, 3, 9)
 
 @pytest.fixture
 def moved(trio: Trio, topic: str) -> str:
-    """A topic led by 1, by 2 and by 1 again, with two batches in each of its three leader epochs; 3 has no replica."""
+    """A topic led by broker 1, then 2, then 1, with two batches in each leader epoch. Broker 3 has no replica."""
     trio.create(topic, [1, 2])
     for epoch, leader in enumerate((1, 2, 1)):
         if epoch:

@@ -1,4 +1,4 @@
-"""A group whose members die and whose coordinator is killed right afterwards: what a newcomer meets at the next one."""
+"""A new member joins a group whose members ended and whose coordinator was killed right afterwards."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.oracle.kafka_cluster import running_kafka_cluster
 GROUP: Final = "of-members-that-die"
 SETTINGS: Final = CONFIG | {"group.initial.rebalance.delay.ms": "0", "default.replication.factor": "3"}
 SESSION: Final = 8_000
-"""Milliseconds of a member. Without it a newcomer would wait for the rebalance timeout, 30 s."""
+"""Session timeout of members, in milliseconds. Without it a new member waits for the rebalance timeout, 30 s."""
 
 
 class Cluster(NamedTuple):
@@ -33,12 +33,12 @@ class Cluster(NamedTuple):
 
 
 class Met(NamedTuple):
-    """What the newcomer met."""
+    """The state of the group that the new member finds."""
 
     generations: list[int]
     members: int
     refusals: list[ErrorCode]
-    """Of the members that died."""
+    """Error codes for the members that ended."""
 
 
 @contextmanager
@@ -62,7 +62,7 @@ def ask(line: Line, key: ApiKey, version: int, **fields: Any) -> Any:
 
 
 def coordinator(cluster: Cluster, *brokers: int) -> int:
-    """As the first of these brokers knows it, once that one says that the group is here."""
+    """Return the group's coordinator, from the first of these brokers, when that coordinator has loaded the group."""
     found: list[int] = []
 
     def look() -> None:
@@ -79,7 +79,7 @@ def coordinator(cluster: Cluster, *brokers: int) -> int:
 
 
 def enter(line: Line) -> Any:
-    """The answer to a newcomer's second JoinGroup."""
+    """Join as a new member; return the response to its second JoinGroup."""
     asked = joining(GROUP, session_timeout_ms=SESSION)
     asked["member_id"] = ask(line, ApiKey.JOIN_GROUP, 9, **asked)["member_id"]
     return ask(line, ApiKey.JOIN_GROUP, 9, **asked)
@@ -92,8 +92,8 @@ def sync(line: Line, member: str, generation: int) -> Any:
 
 
 def live(cluster: Cluster) -> tuple[Met, dict[str, float]]:
-    """A member gets its assignment and dies, its coordinator, too; a newcomer gets its own. With the seconds from the
-    coordinator's end until another has the group, and from then until the newcomer has its assignment."""
+    """A member gets its assignment and ends, then its coordinator is killed, then a new member joins. Also measures the
+    seconds from the kill until another broker coordinates the group, and from then to the new member's assignment."""
     first = coordinator(cluster, *BROKERS)
     dead = enter(cluster.lines[first])
     assert not sync(cluster.lines[first], dead["member_id"], dead["generation_id"])["error_code"]
@@ -113,7 +113,7 @@ def live(cluster: Cluster) -> tuple[Met, dict[str, float]]:
     return Met(generations, len(joined["members"]), [ErrorCode(beats["error_code"])]), seconds
 
 
-def test_the_dead_have_one_session_from_when_the_next_coordinator_has_read_the_log(
+def test_ended_members_expire_one_session_timeout_after_the_next_coordinator_loaded_the_group(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     met = []

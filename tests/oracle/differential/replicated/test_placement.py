@@ -1,4 +1,4 @@
-"""ElectLeaders, AlterPartitionReassignments and its list, UnregisterBroker, AlterReplicaLogDirs: what may be asked."""
+"""ElectLeaders, Alter- and ListPartitionReassignments, UnregisterBroker, AlterReplicaLogDirs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_elect_leaders(trio: Trio, topic: str, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_reassignments_that_cannot_be(trio: Trio, topic: str, version: int) -> None:
+def test_impossible_reassignments_are_refused(trio: Trio, topic: str, version: int) -> None:
     trio.create(topic, [1, 2, 3], [2, 3, 1])
 
     def alter(*wanted: Wanted, **fields: Any) -> None:
@@ -59,7 +59,7 @@ def test_reassignments_that_cannot_be(trio: Trio, topic: str, version: int) -> N
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_reassignments_that_come_about(trio: Trio, topic: str, version: int) -> None:
+def test_reassignments_are_listed_and_completed(trio: Trio, topic: str, version: int) -> None:
     trio.create(topic, [1, 2])
 
     def listed(partitions: list[int] | None) -> None:
@@ -84,7 +84,7 @@ def test_reassignments_that_come_about(trio: Trio, topic: str, version: int) -> 
     trio.same(1, ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, timeout_ms=TIMEOUT, topics=[])
 
 
-def test_brokers_that_cannot_be_unregistered(trio: Trio) -> None:
+def test_unregistering_an_unknown_broker_is_refused(trio: Trio) -> None:
     for broker in (77, -1):
         trio.same(1, ApiKey.UNREGISTER_BROKER, 0, broker_id=broker)
 

@@ -1,4 +1,4 @@
-"""Two clusters of three brokers side by side: whatever is asked of a broker is asked of the one with its id in both."""
+"""Two clusters of three brokers side by side: each request is sent to the broker with the same id in both."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BROKERS: Final = (1, 2, 3)
 
 
 class Trio:
-    """A ``Pair`` for each broker id; names that one learns are known to all."""
+    """A ``Pair`` for each broker id. All of them share the names of ids."""
 
     def __init__(self, sides: Mapping[int, tuple[Side, Side]]) -> None:
         self._pairs = {broker: Pair(both) for broker, both in sides.items()}
@@ -26,7 +26,7 @@ class Trio:
             pair.close()
 
     def create(self, topic: str, *replicas: Sequence[int], **configs: object) -> Name:
-        """A topic with these replicas for each partition, the first of which leads; the name of its id."""
+        """Create a topic with these replicas of each partition, the first of which leads. Return the name of its id."""
         values = [{"name": key.replace("_", "."), "value": str(value)} for key, value in configs.items()]
         plan = [{"partition_index": index, "broker_ids": ids} for index, ids in enumerate(replicas)]
         wanted = {"name": topic, "num_partitions": -1, "replication_factor": -1, "assignments": plan}
@@ -42,7 +42,7 @@ class Trio:
         return name
 
     def until(self, topic: str, partition: int, *, at: int = 1, **expected: Any) -> None:
-        """Wait until the metadata of a broker says so of a partition, on both sides."""
+        """Wait until a broker's metadata of a partition are as given, on both sides."""
 
         def look() -> None:
             topics = [{"name": topic, "topic_id": None}]
@@ -57,7 +57,7 @@ class Trio:
         eventually(look)
 
     def until_committed(self, topic: str, partition: int, offset: int, *, at: int) -> None:
-        """Wait until a replica's high watermark is there, on both sides: a follower hears of it with a later fetch."""
+        """Wait until a replica has this high watermark, on both sides: a follower gets it with a later fetch."""
         part = {"partition": partition, "current_leader_epoch": -1, "fetch_offset": offset, "partition_max_bytes": 1}
         asked: dict[str, Any] = {
             "replica_id": -1,

@@ -1,1 +1,1 @@
-"""Random sequences of requests to Kafka and Milena, each until its first difference, made small."""
+"""Random sequences of requests to Kafka and Milena. Each is played up to its first difference, and then minimised."""

@@ -1,4 +1,4 @@
-"""Steps that ask for ACLs, of which there are none, and that describe and change quotas."""
+"""Steps with ACL requests, which both sides refuse without an authorizer, and steps that describe and change quotas."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ADDRESSES: Final[Sequence[str | None]] = ("10.0.0.1", "::1", None)
 
 
 def _acl(world: World, suffix: str = "") -> dict[str, Any]:
-    """Kafka closes the connection where one of the kinds is 0."""
+    """No kind is 0, because Kafka would close the connection."""
     return {
         f"resource_type{suffix}": world.of(1, 2, 3, 4, 7, 99),
         "operation": world.of(1, 2, 3, 8, 99),
@@ -79,7 +79,7 @@ def alter_quotas(world: World) -> Step:
             "ops": ops,
         }
     version = world.version(ApiKey.ALTER_CLIENT_QUOTAS)
-    # A default would hold for the clients that ask here, and Kafka would throttle them.
+    # A default quota would also hold for the clients of this test, and Kafka would throttle them.
     everyone = any(one["entity_name"] is None for entry in entries.values() for one in entry["entity"])
     return world.step(
         ApiKey.ALTER_CLIENT_QUOTAS,
@@ -90,7 +90,7 @@ def alter_quotas(world: World) -> Step:
 
 
 def describe_quotas(world: World) -> Step:
-    """Of entities with one name alone, of which there is one at most: the order of several is no one's."""
+    """Describe quotas of at most one entity, because several have no defined order."""
     kind, name = world.one([one for one in _entity(world) if one[1] is not None] or [("user", f"{TAG}-u")])
     components = [{"entity_type": kind, "match_type": world.of(0, 0, 0, 7), "match": name}]
     version = world.version(ApiKey.DESCRIBE_CLIENT_QUOTAS)

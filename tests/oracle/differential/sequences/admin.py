@@ -1,4 +1,4 @@
-"""Steps that make, change and describe topics, and that ask about the cluster."""
+"""Steps that create, change and describe topics, and that describe the cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONFIGS: Final[Sequence[tuple[str, str]]] = (
 
 
 def create(world: World, *, surely: bool = False) -> Step:
-    """One topic or two. ``surely``: one that will be there."""
+    """Create one topic or two. ``surely``: with valid fields, so that a topic exists afterwards."""
     topics = []
     only_valid = world.chance(0.1) and not surely
     for name in sorted({world.one(NAMES) for _ in range(world.of(1, 1, 1, 2))}):
@@ -131,7 +131,7 @@ def elect(world: World) -> Step:
 
 
 def metadata(world: World) -> Step:
-    """Below v4 any topic that is asked for is made, so there only such as are there."""
+    """Below v4 Metadata creates unknown topics, so these versions only ask for existing ones."""
     version = world.version(ApiKey.METADATA, since=0 if world.topics else 4)
     names = sorted(world.topics) if version < 4 else _some(world)
     topics: list[dict[str, Any]] | None = [{"name": name, "topic_id": None} for name in names]
@@ -183,7 +183,7 @@ def move_directories(world: World) -> Step:
 
 
 def update_features(world: World) -> Step:
-    """Only to be looked at."""
+    """Validate an update of features without applying it."""
     update = world.of(("no.such.feature", 1), ("metadata.version", 7), ("metadata.version", 99), ("", 1))
     return world.step(
         ApiKey.UPDATE_FEATURES,
@@ -197,12 +197,12 @@ def update_features(world: World) -> Step:
 
 
 def unregister(world: World) -> Step:
-    """A broker that there is not."""
+    """Unregister a broker that does not exist."""
     return world.step(ApiKey.UNREGISTER_BROKER, 0, broker_id=world.of(9, -1, 2**31 - 1))
 
 
 def looks(world: World) -> list[Step]:
-    """The topics at the end."""
+    """Describe all topics at the end of the script."""
     topics = [{"name": name, "topic_id": None} for name in NAMES]
     return [world.step(ApiKey.METADATA, 12, topics=topics, allow_auto_topic_creation=False)]
 

@@ -26,7 +26,7 @@ OF_BROKERS: Final[Sequence[tuple[str, str]]] = (
     ("log.cleaner.delete.retention.ms", "x"), ("node.id", "7"), ("no.such.key", "1"), ("num.io.threads", "0"),
 )  # fmt: skip
 REALLY: Final = 2
-"""So many of the above are changed really, and not only validated."""
+"""The first so many pairs may be applied; the others are only validated."""
 
 
 def _resource(world: World) -> tuple[int, str]:
@@ -42,7 +42,7 @@ def incrementally(world: World) -> Step:
     resources, only_valid = [], world.chance(0.2)
     for kind, name in sorted({_resource(world) for _ in range(world.of(1, 1, 1, 2))}):
         changes = dict(_change(world, kind) for _ in range(world.of(1, 1, 2, 3)))
-        # One broker's own values are in CreateTopics' answers where it is the controller, too, as Kafka's is here.
+        # CreateTopics returns a broker's own values if it is also the controller, as Kafka's broker is here.
         if kind == BROKER and name:
             only_valid = True
         if kind == BROKER and any((key, value) not in OF_BROKERS[:REALLY] for key, (_, value) in changes.items()):
@@ -85,7 +85,7 @@ def wholly(world: World) -> Step:
 
 
 def _time_may_change(world: World, resources: Sequence[dict[str, Any]]) -> None:
-    """Once a topic may have had the broker's time, nothing is asked of it that depends on the millisecond."""
+    """After a topic may have had LogAppendTime, no request to it may depend on timestamps."""
     for resource in resources:
         topic = world.topics.get(resource["resource_name"])
         if topic is not None and any(one["name"] == "message.timestamp.type" for one in resource["configs"]):
@@ -115,7 +115,7 @@ def list_resources(world: World) -> Step:
 
 
 def looks(world: World) -> list[Step]:
-    """All configurations of the topics at the end."""
+    """Describe all configurations of the topics at the end of the script."""
     wanted = [{"resource_type": TOPIC, "resource_name": name, "configuration_keys": None} for name in NAMES]
     return [world.step(ApiKey.DESCRIBE_CONFIGS, 4, resources=wanted, include_synonyms=False)]
 

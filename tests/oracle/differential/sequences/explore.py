@@ -1,4 +1,4 @@
-"""Plays many scripts, and tells what was found: each kind of difference once, with its smallest script."""
+"""Plays many scripts and reports each kind of difference once, with its smallest script."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tests.oracle.differential.sequences.script import Script, written
 from tests.oracle.differential.sequences.shrink import shrunk
 
 PATIENCE: Final = 60.0
-"""Seconds in which a script is cut down: one that shows a missing answer takes long each time."""
+"""Seconds in which a script is minimised: a script with a missing response takes long in each try."""
 
 
 @dataclass
 class Report:
-    """How many scripts ended how, and the new differences as text."""
+    """Counts of scripts by outcome, and the new differences as text."""
 
     played: int = 0
     agreed: int = 0
     compared: int = 0
     known: Counter[str] = field(default_factory=Counter)
-    unsteady: list[str] = field(default_factory=list)
+    flaky: list[str] = field(default_factory=list)
     differences: dict[str, str] = field(default_factory=dict)
     again: Counter[str] = field(default_factory=Counter)
 
@@ -33,10 +33,10 @@ class Report:
         kinds = ", ".join(f"{name} {count}" for name, count in self.known.most_common())
         lines = [
             f"{self.played} sequences, {self.compared} answers compared: {self.agreed} agreed to the end, "
-            f"{sum(self.again.values())} differed, {len(self.unsteady)} differed once and not again; met of what is "
+            f"{sum(self.again.values())} differed, {len(self.flaky)} differed once and not again; met of what is "
             f"known: {kinds or 'nothing'}"
         ]
-        return "\n\n".join([*lines, *self.differences.values(), *self.unsteady])
+        return "\n\n".join([*lines, *self.differences.values(), *self.flaky])
 
 
 def explore(
@@ -72,15 +72,15 @@ def _settle(
         return time.monotonic() < until and player.play(candidate).signature == found.signature
 
     if not shows(steps):
-        report.unsteady.append(f"{title}, not seen again:\n{_told(steps, found)}")
-        say(report.unsteady[-1])
+        report.flaky.append(f"{title}, not seen again:\n{described(steps, found)}")
+        say(report.flaky[-1])
         return
     assert found.at is not None
     small = shrunk(steps[: found.at + 1] if shows(steps[: found.at + 1]) else steps, shows)
     final = player.play(small)
-    report.differences[found.signature] = f"{title}:\n{_told(small, final if final.differs else found)}"
+    report.differences[found.signature] = f"{title}:\n{described(small, final if final.differs else found)}"
     say(report.differences[found.signature])
 
 
-def _told(steps: Script, found: Outcome) -> str:
+def described(steps: Script, found: Outcome) -> str:
     return "\n".join([found.signature, *found.lines[:6], "script:", written(steps)])

@@ -1,4 +1,4 @@
-"""A script from a seed: topics, then requests of one subject or of all, then looks at everything."""
+"""Makes a script from a seed: it creates topics, sends requests of one subject or of all, and describes everything."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OFTEN: Final = ("logs", "logs", "groups", "groups", "configs", "admin", "access"
 
 
 def script(seed: int, number: int) -> list[Step]:
-    """The script with this number; the same one each time."""
+    """Return the script with this number. It is the same one in each call."""
     world = World(f"{seed}/{number}")
     subject = world.one(OFTEN)
     steps = SUBJECTS[subject]

@@ -1,4 +1,4 @@
-"""Steps of classic groups: members, generations, committed offsets, and what operators ask."""
+"""Steps of classic groups: members, generations, committed offsets, and requests of operators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GROUPS: Final = (f"{TAG}-g", f"{TAG}-g", f"{TAG}-g", f"{TAG}-h")
 ALONE: Final[Sequence[str]] = ("range",)
 PROTOCOLS: Final[Sequence[Sequence[str]]] = (ALONE, ALONE, ("range", "sticky"), ("sticky", "range"), ("sticky",), ())
 TWICE: Final[Sequence[str]] = ("range", "sticky", "range")
-"""Kafka never answers a member that lists these."""
+"""Protocols with a duplicate: Kafka never answers a JoinGroup that lists these."""
 
 
 def _group(world: World) -> str:
@@ -27,7 +27,7 @@ def _subscription(*topics: str) -> bytes:
 
 
 def _member(world: World, group: str) -> Member | None:
-    """Mostly one that has joined."""
+    """Return a member id, mostly one that has joined."""
     of_group = [one for one in world.members if one.group == group]
     joined = world.joined.get(group, [])
     if joined and world.chance(0.85):
@@ -36,7 +36,7 @@ def _member(world: World, group: str) -> Member | None:
 
 
 def _generation(world: World, group: str) -> int:
-    """The one that the group is probably in, or near."""
+    """Return the group's probable generation, or one close to it."""
     now = world.generation.get(group, 1)
     return now if world.chance(0.8) else world.of(now - 1, now + 1, 1, -1, 0)
 
@@ -76,7 +76,7 @@ def join(world: World) -> Step:
 
 
 def rebalance(world: World) -> list[Step]:
-    """A whole round: perhaps a new member, then all others join again, and all synchronise."""
+    """A whole rebalance: perhaps with a new member. All others join again, and all send SyncGroup."""
     group = _group(world)
     joined = world.joined.setdefault(group, [])
     steps = []
@@ -99,7 +99,7 @@ def rebalance(world: World) -> list[Step]:
 
 
 def _joining(world: World, member: Member, *, first: bool = False) -> Step:
-    """``first``: the request in which a member learns its id; from v4 on it is to come again with it."""
+    """``first``: the request whose response has the member's id. From v4 on the member must join again with it."""
     return world.step(
         ApiKey.JOIN_GROUP,
         world.version(ApiKey.JOIN_GROUP, since=5 if member.instance else 4),
@@ -287,7 +287,7 @@ def find(world: World) -> Step:
 
 
 def looks(world: World) -> list[Step]:
-    """What is left of the groups at the end."""
+    """Describe the groups at the end of the script."""
     groups = sorted(set(GROUPS))
     return [
         world.step(ApiKey.DESCRIBE_GROUPS, 6, groups=groups),

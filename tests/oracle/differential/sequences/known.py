@@ -1,4 +1,4 @@
-"""What is known to differ: each a predicate, with the words of its row in docs/compatibility.md."""
+"""Known differences: a predicate for each, with text from its row in docs/compatibility.md."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.oracle.differential.sides import CLOSED, SILENT, Name
 
 @dataclass(frozen=True)
 class Found:
-    """One place where the answers to a step differ, and what was asked before."""
+    """One place where the responses to a step differ, and the steps before."""
 
     step: Step
     kafka: Any
@@ -40,8 +40,8 @@ class Found:
 
 @dataclass(frozen=True)
 class Known:
-    """``row`` stands in docs/compatibility.md. The script ends there, as the sides may be in different states,
-    unless it ``goes_on``."""
+    """``row`` is text of docs/compatibility.md. The script ends at this difference, because the sides may be in
+    different states afterwards, unless ``goes_on`` is set."""
 
     name: str
     covers: Callable[[Found], bool]
@@ -50,7 +50,7 @@ class Known:
 
 
 def _batches(step: Step) -> list[Batch]:
-    """Those of a Produce."""
+    """Return the batches of a Produce request."""
     topics = step.fields.get("topic_data", ())
     found = [one["records"] for topic in topics for one in topic["partition_data"]]
     return [one for one in found if isinstance(one, Batch)]
@@ -73,7 +73,7 @@ _OF_EMPTY_GROUPS: Final = frozenset({ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE}
 
 
 def _the_same_times(found: Found) -> bool:
-    """Where base and deltas differ, but not their sums."""
+    """Base timestamp and deltas differ, but their sums are equal."""
     if found.key is not ApiKey.FETCH or ".records[" not in found.line:
         return False
     return _times(found.kafka) == _times(found.milena)
@@ -93,7 +93,7 @@ def _times(answer: Any) -> list[list[int]]:
 
 
 def _odd_in_recompressed(found: Found) -> bool:
-    """A timestamp below -1, or a producer without an epoch, where the records are compressed anew: Kafka fails."""
+    """A timestamp below -1, or a producer without an epoch, in a batch that the broker recompresses: Kafka fails."""
     odd = [
         one
         for one in _batches(found.step)
@@ -105,13 +105,13 @@ def _odd_in_recompressed(found: Found) -> bool:
 
 
 def _claimed_append_time(found: Found) -> bool:
-    """A client's batch that says it has the broker's time, and whose records are written anew."""
+    """A client's batch with the attribute LogAppendTime, whose records the broker writes again."""
     claims = any(one.append_time for step in found.before for one in _batches(step))
     return claims and found.key in (ApiKey.FETCH, ApiKey.LIST_OFFSETS)
 
 
 def _order_in_a_session(found: Found) -> bool:
-    """Which partition of a session is served where a limit is not enough for all."""
+    """The partition of a session that is served if a limit is not enough for all."""
     if found.key is not ApiKey.FETCH or found.step.fields["session_epoch"] <= 0:
         return False
     return any(_is_limited(step) for step in (*found.before, found.step) if step.key is ApiKey.FETCH)
@@ -126,13 +126,13 @@ _ENOUGH: Final = 1 << 20
 
 
 def _sizes_of_the_library(found: Found) -> bool:
-    """What a limit lets through of batches that each side has compressed itself."""
+    """The number of batches within a size limit, if each side has compressed them itself."""
     again = any("compression.type" in repr(step.fields) for step in found.before)
     return again and found.key is ApiKey.FETCH and _is_limited(found.step) and ".records" in found.line
 
 
 def _group_of_refused_offsets(found: Found) -> bool:
-    """A group that was made by an OffsetCommit of which nothing was written."""
+    """A group that was created by an OffsetCommit whose offsets were all refused."""
     refused = any(step.key is ApiKey.OFFSET_COMMIT and "Long(" in repr(step.fields) for step in found.before)
     if not refused or found.key not in (ApiKey.DESCRIBE_GROUPS, ApiKey.LIST_GROUPS):
         return False
@@ -140,19 +140,19 @@ def _group_of_refused_offsets(found: Found) -> bool:
 
 
 def _leader_after_the_leader(found: Found) -> bool:
-    """Who leads once the leader has gone: in Kafka whoever a hash map has first."""
+    """The new group leader after the leader has left: in Kafka the first member in a hash map."""
     left = any(step.key in (ApiKey.LEAVE_GROUP, ApiKey.JOIN_GROUP) for step in found.before)
     return found.key is ApiKey.JOIN_GROUP and left and found.line.startswith((".leader:", ".members: "))
 
 
 def _sync_of_one_who_left(found: Found) -> bool:
-    """A SyncGroup that waits while its member is made to leave: Kafka never answers it."""
+    """A SyncGroup that waits while its member is removed: Kafka never answers it."""
     left = any(step.key is ApiKey.LEAVE_GROUP for step in found.before)
     return found.key is ApiKey.SYNC_GROUP and found.kafka == SILENT and left
 
 
 def _pending_left(found: Found) -> bool:
-    """A member that was only given its id has left, for which Kafka begins a rebalance."""
+    """A pending member, which only got its id, has left: Kafka begins a rebalance then."""
     pending: set[Any] = set()
     for step in found.before:
         if step.key is ApiKey.JOIN_GROUP:
@@ -171,7 +171,7 @@ _OF_GROUPS: Final = frozenset({
 
 
 def _news_in_a_session(found: Found) -> bool:
-    """Partitions that this request names and that have nothing new but another leader epoch, and nothing else."""
+    """Partitions in the request for which only the leader epoch is new."""
     if found.key is not ApiKey.FETCH or found.step.fields["session_epoch"] <= 0 or not isinstance(found.milena, dict):
         return False
     more = set(_partitions(found.milena)) - set(_partitions(found.kafka))
@@ -188,7 +188,7 @@ def _partitions(answer: Any) -> list[tuple[str, int]]:
 
 
 def _damage_of_one(found: Found) -> bool:
-    """Kafka looks at the first batch of each partition before all else; where that cannot be read, all fail."""
+    """Kafka reads the first batch of each partition before anything else. If one is unreadable, all partitions fail."""
     if any(_damaged(step) and step.fields["acks"] == 0 and len(_batches(step)) > 1 for step in found.before):
         return found.key in _OF_LOGS
     damaged = _damaged(found.step)
@@ -206,7 +206,7 @@ _OF_LOGS: Final = frozenset({
 
 
 def _pending_and_static(found: Found) -> bool:
-    """A member id that was given to a member without an instance id, sent with one."""
+    """A request with an instance id, and with a member id that was assigned to a dynamic member."""
     fields = found.step.fields
     if found.key is ApiKey.JOIN_GROUP and fields["member_id"] != "" and fields["group_instance_id"] is not None:
         return bool(found.kafka["error_code"] == ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -215,7 +215,7 @@ def _pending_and_static(found: Found) -> bool:
 
 
 def _no_room(found: Found) -> bool:
-    """A member that a full group has refused, for which the others need not wait: Kafka's do until the next event."""
+    """A member that a full group has refused. The others need not wait for it; Kafka's wait until the next event."""
     if sum(step.key is ApiKey.JOIN_GROUP for step in found.before) < _FULL:
         return False
     if found.key is ApiKey.DESCRIBE_GROUPS:
@@ -226,18 +226,18 @@ def _no_room(found: Found) -> bool:
 
 
 _FULL: Final = 4
-"""Joins that are needed for it; ``group.max.size`` is 3."""
+"""Number of joins that fill a group; ``group.max.size`` is 3."""
 
 
 def _listed_twice(found: Found) -> bool:
-    """A protocol that stands twice in a JoinGroup: Kafka never answers it, and the group is wedged."""
+    """A protocol that a JoinGroup lists twice: Kafka never answers it, and the group is blocked."""
     joins = [step.fields for step in (*found.before, found.step) if step.key is ApiKey.JOIN_GROUP]
     twice = [one for one in joins if len({name["name"] for name in one["protocols"]}) < len(one["protocols"])]
     return bool(twice) and found.key in _OF_GROUPS
 
 
 def _wrong_records(found: Found) -> bool:
-    """Records in which something is wrong that Kafka has no code for."""
+    """Invalid records for which Kafka has no error code."""
     wrong = any(one.codec and (one.body is not None or one.changed) for one in _batches(found.step))
     return (
         wrong and found.key is ApiKey.PRODUCE and found.codes(ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.INVALID_RECORD)
@@ -245,7 +245,7 @@ def _wrong_records(found: Found) -> bool:
 
 
 def _cursor_beyond_all(found: Found) -> bool:
-    """Kafka's next cursor is this one's index and the limit, in 32 bits."""
+    """Kafka's next cursor is the sum of this index and the limit, which overflows 32 bits."""
     if found.key is not ApiKey.DESCRIBE_TOPIC_PARTITIONS or found.step.fields["cursor"] is None:
         return False
     index = found.step.fields["cursor"]["partition_index"]
@@ -253,7 +253,7 @@ def _cursor_beyond_all(found: Found) -> bool:
 
 
 _BEYOND: Final = (1 << 31) - 1 - 2_000
-"""Less the most partitions in one answer."""
+"""The largest index without overflow: 2**31 minus the largest number of partitions in one response."""
 
 KNOWN: Final[Sequence[Known]] = (
     Known("a forgotten group", _a_forgotten_group, "A group that never had a member or an offset becomes Dead"),

@@ -85,7 +85,7 @@ def _sequence(world: World, topic: str, index: int, count: int) -> dict[str, Any
 
 
 def borrowed_producer(world: World) -> Step:
-    """A producer with an id that it has given itself."""
+    """A producer with an id that no side has assigned."""
     world.producers.append(Producer(world.of(1_000_001, 1_000_002)))
     return produce(world)
 
@@ -215,7 +215,7 @@ def describe_log_dirs(world: World) -> Step:
 
 
 def looks(world: World) -> list[Step]:
-    """What all partitions hold at the end."""
+    """Fetch all partitions at the end of the script."""
     found = []
     for name, topic in sorted(world.topics.items()):
         everything = [
@@ -261,4 +261,4 @@ STEPS: Final[Sequence[tuple[int, Callable[[World], Step]]]] = (
     (3, init_producer), (30, produce), (1, borrowed_producer), (10, fetch), (4, new_session), (12, in_session),
     (8, list_offsets), (3, leader_epoch), (4, delete_records), (3, describe_producers), (2, describe_log_dirs),
 )  # fmt: skip
-"""With how often each is taken."""
+"""The steps with their relative frequencies."""

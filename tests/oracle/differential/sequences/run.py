@@ -1,4 +1,4 @@
-"""Plays a script to both sides, step by step, until they differ."""
+"""Sends the steps of a script to both sides until their responses differ."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ from tests.oracle.differential.sides import LIMIT, SILENT, Name, Side
 
 CLIENTS: Final = 4
 QUIET: Final = 0.05
-"""Seconds after which a JoinGroup or SyncGroup is believed to wait for others; then the groups are asked."""
+"""Seconds without a response after which a JoinGroup or SyncGroup probably waits for others: then the groups are
+described."""
 SLOW: Final = 5.0
-"""Seconds by which one side may answer later than the other."""
+"""Largest difference between the response times of the sides, in seconds."""
 ALIKE: Final = 2.0
 """Seconds for the groups to be in the same state on both sides."""
 MARKER: Final = "marker"
 TOPICS: Final = [f"{TAG}-{letter}" for letter in "abc"]
 GROUPS: Final = [f"{TAG}-{letter}" for letter in "gh"]
-NOBODY: Final = f"{TAG}-none"
+EMPTY_GROUP: Final = f"{TAG}-none"
 """A group that has no members."""
 CHANGES: Final = frozenset({
     ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.ALTER_CONFIGS,
     ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.ELECT_LEADERS,
     ApiKey.ALTER_CLIENT_QUOTAS,
 })  # fmt: skip
-"""What the brokers hear of after it was answered."""
+"""Changes that the brokers apply after the controller has answered."""
 WAITING: Final = {ApiKey.JOIN_GROUP: "PreparingRebalance", ApiKey.SYNC_GROUP: "CompletingRebalance"}
 """Requests that wait for other members, and the state of a group in which they do."""
 OF_GROUPS: Final = frozenset({*WAITING, ApiKey.LEAVE_GROUP, ApiKey.DELETE_GROUPS})
@@ -41,13 +42,13 @@ GIVEN: Final[dict[ApiKey, Callable[[Any], Any]]] = {
     ApiKey.INIT_PRODUCER_ID: lambda answer: max(0, answer["producer_id"]),
     ApiKey.FETCH: lambda answer: answer["session_id"],
 }
-"""The id in an answer that a name may be given to."""
+"""Reads the id in a response that gets a name."""
 BROKER_KEYS: Final = ("leader.replication.throttled.rate", "log.cleaner.delete.retention.ms")
-"""The dynamic configuration of brokers that a script may really change."""
+"""Keys of the brokers' dynamic configuration that a script may change."""
 
 
 class Names(dict[str, Any]):
-    """A side's ids. One that was never given is such as nobody has."""
+    """A side's ids by name. A name without an id gets one that does not exist."""
 
     def __missing__(self, name: str) -> Any:
         if name.startswith("id of"):
@@ -57,7 +58,7 @@ class Names(dict[str, Any]):
 
 @dataclass
 class Outcome:
-    """How a script ended: at which step, with which lines, or agreed; ``known`` has what it met of the table."""
+    """How a script ended: the step and the lines that differ, or none. ``known`` has the known differences met."""
 
     compared: int = 0
     at: int | None = None
@@ -73,7 +74,7 @@ class Outcome:
 
 
 class Marker:
-    """Lets both brokers catch up: each change before ``catch_up`` is in effect after it."""
+    """Waits for both brokers: each change before ``catch_up`` has been applied after it."""
 
     def __init__(self, sides: tuple[Side, Side]) -> None:
         self._pair = Pair(sides)
@@ -81,8 +82,8 @@ class Marker:
         self._value = 0
 
     def catch_up(self) -> None:
-        """Twice: a broker shows a change a moment before it has carried out all that came with it, but does one after
-        the other."""
+        """Make two changes: a broker shows a change a moment before it has applied all of it, but it applies changes
+        one after the other."""
         for _ in range(2):
             self._value += 1
             change = {"name": "flush.messages", "config_operation": 0, "value": str(self._value)}
@@ -101,7 +102,7 @@ class Marker:
 
 
 class Player:
-    """Plays scripts one after the other, each with topics and groups of its own."""
+    """Plays scripts one after the other, each with separate topics and groups."""
 
     def __init__(self, sides: tuple[Side, Side]) -> None:
         self._sides = sides
@@ -135,7 +136,7 @@ class _Run:
         self._clients = [Pair(sides) for _ in range(CLIENTS)]
         self._watch = Pair(sides)
         self._waiting: dict[int, tuple[int, Step]] = {}
-        """By client: a request that has no answer yet, with its place in the script."""
+        """By client: a request without a response yet, with its index in the script."""
         self._found = Outcome()
         self._now = 0
 
@@ -153,13 +154,13 @@ class _Run:
         return self._found
 
     def _joins_again(self, step: Step) -> bool:
-        """Whether a member that waits would join a second time, of which Kafka answers but one."""
+        """Whether a waiting member would send a second JoinGroup: Kafka answers only one of them."""
         who = step.fields.get("group_id"), step.fields.get("member_id")
         waiting = [one.fields for _, one in self._waiting.values() if one.key is step.key]
         return step.key is ApiKey.JOIN_GROUP and who in [(one["group_id"], one["member_id"]) for one in waiting]
 
     def _makes_topics(self, step: Step) -> bool:
-        """Whether a Metadata request of an old version would have topics made, some time later."""
+        """Whether a Metadata request of an old version would create topics, which takes some time."""
         if step.key is not ApiKey.METADATA or step.version >= 4 or not step.fields["topics"]:
             return False
         topics = tagged(step.fields["topics"], TAG, self._tag)
@@ -179,7 +180,7 @@ class _Run:
         return self._compare(index, step, self._receive(pair, key, version))
 
     def _receive(self, pair: Pair, key: ApiKey, version: int) -> Answers:
-        """Both answers. Where one is there, the other has the time for it, too."""
+        """Receive both responses. When one has come, the other one may take SLOW seconds longer."""
         until = time.monotonic() + LIMIT
         while all(waits := pair.waits()) and time.monotonic() < until:
             pass
@@ -200,7 +201,7 @@ class _Run:
         return False
 
     def _compare(self, index: int, step: Step, answers: Answers) -> bool:
-        """Whether the script ends here."""
+        """Compare both responses; return whether the script ends here."""
         self._found.compared += 1
         answers = self._own(answers)
         self._learn(step, answers)
@@ -226,7 +227,7 @@ class _Run:
         return False
 
     def _before(self, index: int) -> Script:
-        """What was sent before the answer came, which may be long after the request."""
+        """Return the steps that were sent before the response came, which may be long after the request."""
         return (
             self._script[:index]
             if index == self._now
@@ -234,14 +235,14 @@ class _Run:
         )
 
     def _ignored(self, step: Step) -> tuple[str, ...]:
-        """Fields that cannot be the same. The size of what each side compresses itself is its library's."""
+        """Return the fields that may differ: sizes of batches that each side compresses depend on its library."""
         found = IGNORED.get(step.key, ())
         if step.key is ApiKey.DESCRIBE_LOG_DIRS and "compression.type" in repr(self._script):
             found += ("partition_size",)
         return found
 
     def _own(self, answers: Answers) -> Answers:
-        """Without other runs' topics and groups, which the sides may forget at different times."""
+        """Leave out topics and groups of other runs, which the sides may remove at different times."""
         kafka, milena = (_without_others(answer, self._tag) for answer in answers.both)
         return Answers(answers.sides, (kafka, milena))
 
@@ -265,7 +266,7 @@ class _Run:
     # -- requests that wait for others
 
     def _collect(self, step: Step) -> bool:
-        """Take the answers that have come, or must come as no group is in a state in which they wait."""
+        """Receive the responses that have come, or must come because no group is in a state in which requests wait."""
         if not self._waiting or (step.key not in OF_GROUPS and step.key is not ApiKey.HEARTBEAT):
             return False
         states = self._states()
@@ -280,7 +281,7 @@ class _Run:
         return False
 
     def _states(self) -> dict[str, tuple[str, str]]:
-        """The state of each group on both sides, once they are alike or had the time for it."""
+        """Return the state of each group on both sides, when they are equal or after ALIKE seconds."""
         names = [name.replace(TAG, self._tag) for name in GROUPS]
         until = time.monotonic() + ALIKE
         while True:
@@ -292,7 +293,7 @@ class _Run:
     # -- the end
 
     def clean(self) -> None:
-        """Whatever a script leaves goes, so that thousands of them can run."""
+        """Delete everything that a script has created, so that thousands of scripts can run."""
         for pair in self._clients:
             pair.close()
         pair = self._watch
@@ -306,7 +307,7 @@ class _Run:
         for group in groups:
             if any(step.fields.get("group_id", "").replace(TAG, self._tag) == group for step in self._script):
                 pair.ask(ApiKey.LEAVE_GROUP, 5, group_id=group, members=members)
-        pair.ask(ApiKey.DELETE_GROUPS, 2, groups_names=[*groups, "", NOBODY.replace(TAG, self._tag)])
+        pair.ask(ApiKey.DELETE_GROUPS, 2, groups_names=[*groups, "", EMPTY_GROUP.replace(TAG, self._tag)])
         topics = [name.replace(TAG, self._tag) for name in TOPICS]
         pair.ask(ApiKey.DELETE_TOPICS, 5, topic_names=topics, timeout_ms=10_000)
         if any(_changes_brokers(step) for step in self._script):
@@ -324,7 +325,7 @@ IGNORED: Final[dict[ApiKey, tuple[str, ...]]] = {
 
 
 def _without_others(answer: Any, tag: str) -> Any:
-    """Without topics and groups that are named and not of this run, where an answer lists all there are."""
+    """If a response lists all topics or groups, leave out those that do not belong to this run."""
     if not isinstance(answer, dict):
         return answer
     own = dict(answer)
@@ -339,7 +340,7 @@ def _of_another(name: str, tag: str) -> bool:
 
 
 def _state(group: dict[str, Any]) -> tuple[str, int]:
-    """Kafka keeps a group that was never anything but empty for longer."""
+    """Take Dead for Empty, because Kafka keeps a group that has always been empty longer."""
     state = group["group_state"]
     return ("Empty" if state == "Dead" else state), len(group["members"])
 
@@ -349,7 +350,7 @@ def _changes_brokers(step: Step) -> bool:
 
 
 def signature(line: str) -> str:
-    """What kind of difference a line tells: the field, and the values where they are codes or states."""
+    """Return the kind of difference of a line: the field, and the values if they are codes or states."""
     path, _, values = line.partition(": ")
     bare = "".join(one for one in path if not one.isdigit()).replace("[]", "")
     return f"{bare}: {values}" if bare.endswith(("error_code", "state")) or not bare else bare

@@ -1,4 +1,4 @@
-"""A sequence of requests as data: made from a seed, printed as Python, read back, cut down."""
+"""A sequence of requests as data, which can be generated, printed as Python, read back and minimised."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from tests.oracle.differential.batches import THEN, batch, forged, with_body
 from tests.oracle.differential.sides import Made, Name, Side
 
 TAG: Final = "r000000"
-"""Stands in topics and groups for the run, which puts its own tag of the same length there."""
+"""Prefix of topics and groups in a script. A run replaces it by its own tag of the same length."""
 
 
 @dataclass(frozen=True)
 class Batch(Made):
-    """A record batch, made for each side, as a producer id may be a side's own."""
+    """A record batch, built for each side separately because producer ids may differ."""
 
     count: int = 1
     codec: int = 0
     timestamp: int = THEN
     deltas: tuple[int, ...] = ()
-    """Timestamps of the records beyond ``timestamp``; where they end, the record's index."""
+    """Timestamp deltas of the records; a record without a delta has its index as delta."""
     key: bytes | None = b"k"
     size: int = 5
-    """Bytes of a value; -1: null."""
+    """Size of a value in bytes; -1: null."""
     headers: tuple[tuple[str, bytes | None], ...] = ()
     producer: int | Name = -1
     epoch: int = -1
     sequence: int = -1
     changed: tuple[tuple[str, int], ...] = ()
-    """Header fields that are set to other values, with a checksum that fits."""
+    """Header fields that are set to other values, with a matching checksum."""
     append_time: bool = False
     body: bytes | None = None
-    """Other bytes in the place of the records."""
+    """Bytes instead of the records."""
     cut: int = 0
-    """Bytes that are missing at its end."""
+    """Number of bytes that are cut off at the end."""
 
     def made(self, side: Side) -> bytes:
         value = None if self.size < 0 else b"v" * self.size
@@ -79,7 +79,7 @@ class Long(Made):
 
 @dataclass(frozen=True)
 class Step:
-    """One request of one of the clients. ``learns`` is the name of the id that its answer gives."""
+    """One request of one of the clients. ``learns`` is the name for the id in its response."""
 
     key: ApiKey
     version: int
@@ -97,19 +97,19 @@ Script = Sequence[Step]
 
 
 def written(script: Script) -> str:
-    """The script as Python, for a report and for ``read``."""
+    """Return the script as Python source, for a report and for ``read``."""
     return "\n".join(f"    {step!r}," for step in script)
 
 
 def read(text: str) -> list[Step]:
-    """What ``written`` made."""
+    """Return the script that ``written`` has printed."""
     known = {"Step": Step, "Batch": Batch, "Long": Long, "Name": Name, "UUID": UUID, "ApiKey": ApiKey}
     script: list[Step] = eval(f"[\n{text}\n]", {"__builtins__": {}}, known)
     return script
 
 
 def tagged(value: Any, old: str, new: str) -> Any:
-    """The value with another run's tag in its texts, names and bytes. Both have the same length."""
+    """Return the value with the tag of another run in its texts, names and bytes. Both tags have the same length."""
     if isinstance(value, str):
         return value.replace(old, new)
     if isinstance(value, bytes):

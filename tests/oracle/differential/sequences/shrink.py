@@ -1,4 +1,4 @@
-"""Makes a script that shows a difference smaller, as long as it shows the same one."""
+"""Minimises a script that shows a difference, so that it still shows the same one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Shows = Callable[[Script], bool]
 
 
 def shrunk(script: Script, shows: Shows, *, tries: int = 250) -> list[Step]:
-    """A script of which no step, and nothing that a list in a step holds, can be left out, or what ``tries`` found."""
+    """Return a script from which no step and no list item can be removed, or the smallest after so many ``tries``."""
     left = [tries]
 
     def still(candidate: Script) -> bool:
@@ -42,7 +42,7 @@ def _without_steps(script: list[Step], shows: Shows) -> list[Step]:
 
 
 def _with_less(script: list[Step], index: int, shows: Shows) -> list[Step]:
-    """The script with everything taken out of the lists of a step that need not be there."""
+    """Return the script without the list items of a step that are not needed for the difference."""
     again = True
     while again:
         again = False
@@ -55,7 +55,7 @@ def _with_less(script: list[Step], index: int, shows: Shows) -> list[Step]:
 
 
 def lessened(value: Any) -> Iterator[Any]:
-    """The value with one item less in one of the lists within it that have several."""
+    """Yield the value with one item less in one of its lists that have several."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             for smaller in lessened(item):

@@ -1,4 +1,4 @@
-"""Random sequences beside Kafka: so many with a fixed seed, or others where somebody explores."""
+"""Random sequences compared with Kafka: a fixed seed by default, or the seed in an environment variable."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SEQUENCES: Final = int(os.environ.get("MILENA_SEQUENCES") or 150)
 SEED: Final = os.environ.get("MILENA_SEED") or "1"
 """A number, or ``random``."""
 SCRIPT: Final = os.environ.get("MILENA_SCRIPT")
-"""A file with a script, as a report has it, to be played alone."""
+"""A file with one script in the form of a report. Only this script is played."""
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def player(sides: tuple[Side, Side]) -> Iterator[Player]:
 
 
 @pytest.mark.timeout(0)
-def test_random_sequences_are_answered_alike(player: Player, capsys: pytest.CaptureFixture[str]) -> None:
+def test_both_sides_answer_random_sequences_alike(player: Player, capsys: pytest.CaptureFixture[str]) -> None:
     if SCRIPT:
         steps = read(Path(SCRIPT).read_text())
         found = player.play(steps)

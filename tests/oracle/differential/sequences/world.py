@@ -1,4 +1,4 @@
-"""What a script has probably made so far, by which its next request is chosen. Nothing of it is read from answers."""
+"""The probable effects of a script so far, by which the next request is chosen. It does not depend on responses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Producer:
     name: Name | int
     epoch: int = 0
     next: dict[tuple[str, int], int] = field(default_factory=dict)
-    """The next sequence of each partition."""
+    """The next sequence number of each partition."""
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Member:
 
 
 class World:
-    """The dice, and what was probably made."""
+    """The random generator, and the objects that were probably created."""
 
     def __init__(self, seed: str) -> None:
         self.dice = random.Random(seed)
@@ -58,7 +58,7 @@ class World:
         self.sessions: list[Session] = []
         self.members: list[Member] = []
         self.joined: dict[str, list[Member]] = {}
-        """By group: those that have probably come through a whole rebalance."""
+        """By group: members that have probably completed a whole rebalance."""
         self.generation: dict[str, int] = {}
         self._names = 0
 
@@ -75,7 +75,7 @@ class World:
         return self.dice.randint(least, most)
 
     def name(self, kind: str) -> Name:
-        """A new name for what both sides will make."""
+        """Return a new name for an id that both sides will create."""
         self._names += 1
         return Name(f"{kind} {self._names}")
 
@@ -89,7 +89,7 @@ class World:
     # -- topics
 
     def topic(self, strange: float = 0.06) -> str:
-        """Mostly one that is there."""
+        """Return a topic, mostly one that exists."""
         if self.chance(strange) or not self.topics:
             return self.of(NOWHERE, NOWHERE, f"{TAG}-c", "a b", "")
         return self.one(sorted(self.topics))
@@ -105,9 +105,9 @@ class World:
         return self.upto(self.topics[name].partitions - 1) if name in self.topics else 0
 
     def partitions(self, name: str, most: int = 3) -> list[int]:
-        """Several, each once."""
+        """Return several partitions, each once."""
         return sorted({self.partition(name) for _ in range(self.upto(most, 1))})
 
     def epoch(self) -> int:
-        """A leader epoch that a client believes in."""
+        """Return a leader epoch for a client's request."""
         return self.of(-1, -1, -1, -1, 0, 0, 0, 1, 5, -2)

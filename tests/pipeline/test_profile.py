@@ -105,9 +105,8 @@ def test_a_timestamp_beyond_all_calendars_does_not_fail_a_profile(
     spark: SparkSession, made: MadeTier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made.add(run(0, 20))
-    monkeypatch.setattr(
-        "tests.pipeline.made_tiers.TIME", 1_700_000_000_000_000
-    )  # as from a producer that writes microseconds
+    # The timestamps are those of a producer that writes microseconds.
+    monkeypatch.setattr("tests.pipeline.made_tiers.TIME", 1_700_000_000_000_000)
     made.add(run(20, 30))
     result = profile(spark, {"tier": str(made.folder)}, {"subscribe": "orders"}, str(tmp_path / "profile"))
     assert result.offsets == 30 and "30 records in 1 topic" in Path(result.page).read_text()

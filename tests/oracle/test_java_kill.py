@@ -93,7 +93,7 @@ def kill_and_bring_back(cluster: LocalCluster, victim: int) -> None:
     places = Places(cluster.bootstrap, TOPIC)
     is_broker = victim != cluster.controller.id
     if is_broker:
-        wait_until(lambda: places.none_has(victim), f"the others to go on without {victim}")
+        wait_until(lambda: places.none_has(victim), f"the other brokers to work without {victim}")
     cluster.restart(victim)
     if is_broker:
         wait_until(lambda: places.all_have(victim), f"broker {victim} to be in sync")

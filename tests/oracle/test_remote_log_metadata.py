@@ -98,9 +98,9 @@ def test_kafka_ignores_milenas_own_fields_in_a_record_and_drops_claims(kafka: Ka
     fenced, void_mark = replace(deleting, leader_epoch=LeaderEpoch(3)), ours[2]
     answers = kafka("new", *map(apply, [*ours[:2], fence(4)]), "find 2 6", *map(apply, [fenced, void_mark]), "find 2 6")
     assert answers[:3] == ["new", "applied", "applied"]
-    assert answers[3] == "refused", "RemoteResourceNotFoundException: it is logged, and the reader goes on"
+    assert answers[3] == "refused", "RemoteResourceNotFoundException: it is logged, and the reader continues"
     assert answers[4] == "7"
-    assert answers[5:] == ["applied", "applied", "none"], "a void mark counts there, and nobody overrules it"
+    assert answers[5:] == ["applied", "applied", "none"], "a void mark counts there, and no one republishes it"
 
 
 def test_kafka_finds_records_in_the_same_metadata_partition(kafka: Kafka) -> None:

@@ -21,7 +21,7 @@ from tests.wire.command import node, without_kafka
 from tests.wire.properties import combined, write
 from tests.wire.waiting import wait_until
 
-TOPIC = "told"
+TOPIC = "measured"
 RECORDS = 100
 """Number of records of about 1,000 bytes, 18 per segment, with timestamps one millisecond apart."""
 FIRST_TIME = 1_700_000_000_000
@@ -46,13 +46,13 @@ ON_FIRST_USE = (
 )
 """Meters that Kafka creates for a topic when it counts the first event."""
 OF_OUR_OWN = {
-    *(f'{METERS}_remoteclean{what}persec_total{{topic="told"}}' for what in ("bytes", "requests", "errors")),
-    f'{METERS}_remotecleaneruncleanablepartitions{{topic="told"}}',
-    f'{METERS}_remotelogcleanlostranges{{topic="told"}}',
-    'kafka_log_remote_remotelogmanager_remotedirtyinpercent{partition="0",topic="told"}',
+    *(f'{METERS}_remoteclean{what}persec_total{{topic="measured"}}' for what in ("bytes", "requests", "errors")),
+    f'{METERS}_remotecleaneruncleanablepartitions{{topic="measured"}}',
+    f'{METERS}_remotelogcleanlostranges{{topic="measured"}}',
+    'kafka_log_remote_remotelogmanager_remotedirtyinpercent{partition="0",topic="measured"}',
 }
 """Milena's own meters, of compaction in the tier."""
-BROKER_TOPIC = "kafka.server:type=BrokerTopicMetrics,name=*,topic=told"
+BROKER_TOPIC = "kafka.server:type=BrokerTopicMetrics,name=*,topic=measured"
 OTHERS = ("kafka.log.remote:*", "kafka.server:type=DelayedRemote*,*")
 
 pytestmark = pytest.mark.timeout(150)
@@ -94,7 +94,7 @@ class Peer:
 @pytest.fixture(scope="module")
 def both(kafka_answers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Peer, Peer]]:
     """Kafka's and Milena's node. (Kafka's node takes 10 s to start and to copy segments.)"""
-    folder = tmp_path_factory.mktemp("told")
+    folder = tmp_path_factory.mktemp("measured")
     kafka, ours = folder / "kafka", folder / "milena"
     ours.mkdir()
     jmx, control = free("127.0.0.1", 2)

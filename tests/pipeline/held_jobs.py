@@ -18,7 +18,7 @@ from milena.pipeline.session import session
 marks = Path(sys.argv[1])
 
 def held(found):
-    # Each task says on which executor it runs when it has something, and goes on when the test lets it.
+    # Each task says on which executor it runs when it has something, and continues when the test lets it.
     for number, one in enumerate(found):
         if number == 0:
             (marks / f"{os.getppid()}-{os.getpid()}").touch()

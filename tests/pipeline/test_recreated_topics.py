@@ -36,7 +36,7 @@ from tests.wire.waiting import wait_until
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with LocalCluster.start(tmp_path_factory.mktemp("anew"), brokers=1) as found:
+    with LocalCluster.start(tmp_path_factory.mktemp("recreated"), brokers=1) as found:
         yield found
 
 

@@ -153,7 +153,7 @@ def test_each_node_has_metrics_and_their_ports_are_remembered(tmp_path: Path) ->
 def test_changing_the_cluster_of_another_user_is_a_one_line_error() -> None:
     """Another user can see the cluster's status, but can neither start nor stop it."""
     if os.geteuid() != 0 or not shutil.which("setpriv"):
-        pytest.skip("needs root and setpriv to be somebody else")
+        pytest.skip("needs root and setpriv to be another user")
     other_user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *MILENA]
     if subprocess.run([*other_user, "--version"], capture_output=True, check=False).returncode != 0:
         pytest.skip("others may not read this checkout")

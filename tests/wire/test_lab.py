@@ -142,7 +142,7 @@ def test_a_paused_broker_is_fenced_and_a_wiped_broker_copies_all_records(lab: Lo
 
 def test_nodes_are_controlled_from_the_shell(lab: LocalCluster) -> None:
     at = ("--dir", lab.directory)
-    said = json.loads(milena("lab", "broker-2", "drop", "api=FETCH", "peer=nobody", "count=1", *at).out)
+    said = json.loads(milena("lab", "broker-2", "drop", "api=FETCH", "peer=absent", "count=1", *at).out)
     assert json.loads(milena("lab", "2", "release", f"rule={said['rule']}", *at).out) == {"hits": 0, "released": 0}
     assert "describe_partition" in json.loads(milena("lab", "2", "help", *at).out)
     milena("lab", "2", "pause", *at)

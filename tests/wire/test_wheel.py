@@ -53,11 +53,7 @@ def test_a_cluster_of_its_own(milena_start):
 """,
 }
 
-<<<<<<< HEAD
-pytestmark = [pytest.mark.slow, pytest.mark.wheel, pytest.mark.timeout(1200)]  # most of it for the compiler
-=======
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]  # the compiler takes most of the time
->>>>>>> 2ba409da (tests: plain English in names and texts of the wire tests)
+pytestmark = [pytest.mark.slow, pytest.mark.wheel, pytest.mark.timeout(1200)]  # the compiler takes most of the time
 
 
 class Installed(NamedTuple):

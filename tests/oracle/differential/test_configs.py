@@ -291,7 +291,7 @@ OF_METRICS: Final[list[list[tuple[str, int, str | None]]]] = [
     [("interval.ms", SET, "100"), ("match", SET, "client_id=app.*,client_software_name=java")],
     [("interval.ms", SET, "99")], [("interval.ms", SET, "3600001")], [("interval.ms", SET, "x")],
     [("match", SET, "client_id")], [("match", SET, "client_id=")], [("match", SET, "client_id=a=b")],
-    [("match", SET, "client_id=a=")], [("match", SET, "nobody=1")], [("match", SET, "client_id=(")],
+    [("match", SET, "client_id=a=")], [("match", SET, "unknown=1")], [("match", SET, "client_id=(")],
     [("match", SET, r"client_id=\p{L}+")], [("match", SET, " client_id = a ")], [("match", SET, "")],
     [("no.such", SET, "1")], [("no.such", DELETE, None)], [],
 ]  # fmt: skip

@@ -79,11 +79,11 @@ def _respond(node: Needs, ctx: RequestContext, body: bytes) -> Cooperative[None]
         request = yield from messages.decode_large_request(ApiKey.METADATA, ctx.version, body)
     else:
         request = messages.decode_request(ApiKey.METADATA, ctx.version, body)
-    image = node.image
-    fields, cacheable = yield from _answer(node, ctx, image, request)
+    clears = node.metadata_answers.clears
+    fields, cacheable = yield from _answer(node, ctx, node.image, request)
     encoded = yield from messages.encode_large_response(ApiKey.METADATA, ctx.version, **fields)
-    # Each change of the metadata clears the cache; one may have happened at a yield.
-    if cacheable and node.image is image and len(body) <= MAX_CACHED_BODY:
+    # Each change of the metadata clears the cache. One may have happened at a yield: the image changes in place.
+    if cacheable and node.metadata_answers.clears == clears and len(body) <= MAX_CACHED_BODY:
         node.metadata_answers.put((ctx.version, ctx.listener_name, body), encoded, len(body))
     if not ctx.closed:
         ctx.respond([encoded])
@@ -157,7 +157,9 @@ def _all_topics(
     budget = YieldBudget()
     topics: list[MetadataResponseTopicFields] = []
     for name in sorted(image.topics):
-        topic = image.topics[name]
+        topic = image.topics.get(name)
+        if topic is None:
+            continue  # deleted since the last yield
         topics.append(view.topic(topic, operations=operations))
         if budget.spend(1 + len(topic.partitions)):
             yield

@@ -17,6 +17,8 @@ class AnswerCache:
         self._max_bytes = max_bytes
         self._size = 0
         self._answers: dict[Hashable, bytes] = {}
+        self.clears = 0
+        """The number of calls of ``clear``. A response that was computed across one may be stale: do not put it."""
 
     def get(self, request: Hashable) -> bytes | None:
         return self._answers.get(request)
@@ -35,3 +37,4 @@ class AnswerCache:
     def clear(self) -> None:
         self._answers.clear()
         self._size = 0
+        self.clears += 1

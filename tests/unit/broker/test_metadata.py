@@ -9,6 +9,7 @@ import pytest
 from milena.broker.apis import describe_cluster, describe_topic_partitions, list_config_resources, metadata
 from milena.broker.metadata.metadata_view import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from milena.protocol.api_keys import ApiKey
+from milena.protocol.cooperative import ELEMENTS_PER_YIELD, run_now
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
 from milena.protocol.types import ZERO_UUID
@@ -113,6 +114,19 @@ class TestMetadata:
         assert ask(bench, 9, topics=None) == first
         bench.metadata_answers.clear()
         assert len(ask(bench, 9, topics=None).topics) == 2
+
+    def test_a_response_is_not_cached_if_the_metadata_changed_at_a_yield(self, bench: Bench) -> None:
+        for number in range(3):
+            bench.topic(f"t{number}", *[led_by(ME)] * ELEMENTS_PER_YIELD)
+        node: Any = bench
+        body = bytes(messages.encode_request(ApiKey.METADATA, 9, topics=None))
+        work = metadata.handle(node, Request(ApiKey.METADATA, 9).ctx, memoryview(body))
+        assert work is not None
+        next(work)
+        del bench.image.topics["t2"]
+        bench.metadata_answers.clear()
+        run_now(work)
+        assert bench.metadata_answers.get((9, "PLAINTEXT", body)) is None
 
     def test_a_response_with_a_topic_in_creation_is_not_cached(self, bench: Bench) -> None:
         ask(bench, 9, topics=names("new"))

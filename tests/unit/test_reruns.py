@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.run.__main__ import Run
 from tests.run.reruns import run_pytest
+from tests.run.suites import Suite
 
 FLAKY = """
 from pathlib import Path
@@ -80,3 +82,16 @@ def test_a_run_that_stops_at_its_first_failure_is_not_repeated(tmp_path: Path) -
 
 def test_no_tests_are_no_success(tmp_path: Path) -> None:
     assert run(tmp_path, "VALUE = 1\n")[0] == 5
+
+
+@pytest.mark.parametrize(("failures", "alone", "result"), [(1, True, "ok"), (1, False, "FAILED"), (2, True, "FAILED")])
+def test_a_failed_program_is_run_again_if_its_suite_runs_alone(
+    tmp_path: Path, failures: int, alone: bool, result: str
+) -> None:
+    runs = tmp_path / "runs"
+    count = f"import pathlib as p; f = p.Path({str(runs)!r}); n = len(f.read_text()) if f.exists() else 0"
+    words = ("python", "-c", f"{count}; f.write_text('x' * (n + 1)); raise SystemExit(n < {failures})")
+    done = Run(workers=1, compiled=False, until=None)
+    with (tmp_path / "log").open("w") as log:
+        assert done._command(Suite("chaos", "", (words,), alone=alone), words, log.fileno()) == result
+    assert done.flaky == ([" ".join(words)] if result == "ok" else [])

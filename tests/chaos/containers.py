@@ -191,7 +191,7 @@ class ContainersPlace:
         await _in_thread(self._keep, folder)
 
     async def close(self) -> None:
-        """Raises AssertionError if something failed in this process meanwhile."""
+        """Raises AssertionError if a task of this process has failed during the run."""
         await _in_thread(self._close)
         for disk in (self.runtime.disk, self.runtime.tier_disk):
             assert isinstance(disk, RealDisk)
@@ -274,7 +274,7 @@ class ContainersPlace:
         self._lost.update(dict.fromkeys(self._ask_if_up(node, "lost_objects") or ()))
 
     def _ask_if_up(self, node: int, command: str, **arguments: object) -> Any:
-        """The answer to a lab command; None if another fault has paused or ended the node, or does so meanwhile."""
+        """The answer to a lab command; None if another fault pauses or ends the node before the answer."""
         if not self._runs(node):
             return None
         try:

@@ -1,4 +1,4 @@
-"""The job ``replay`` into a cluster whose leaders are killed meanwhile: each record once, in order."""
+"""The job ``replay`` into a cluster whose leaders are killed during it: each record once, in order."""
 
 from __future__ import annotations
 

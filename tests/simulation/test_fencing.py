@@ -111,7 +111,7 @@ def test_a_paused_controller_handles_pending_heartbeats_before_it_fences_brokers
         await asyncio.sleep(SESSION / 2)
         after = partition_image(cluster, topic)
         assert (after.leader, after.leader_epoch) == (1, before.leader_epoch)
-        # A broker that died meanwhile is fenced.
+        # A broker that has died since then is fenced.
         cluster.world.machine(CONTROLLER).pause()
         cluster.world.machine(host_of(1)).power_off()
         await asyncio.sleep(3 * SESSION)

@@ -238,7 +238,7 @@ class Fetch:
 
     def read_others(self, known: Mapping[RequestedPartition, PartitionRead]) -> list[PartitionRead]:
         """Read all partitions except those whose results are ``known``, within the remaining limit. Returns all
-        results. Records that have meanwhile moved to the tier are left to the next fetch."""
+        results. Records that have moved to the tier since then are read by the next fetch."""
         remaining = max(0, self._limits.max_bytes - sum(entry.size for entry in known.values()))
         results = []
         for requested in self._plan.partitions:

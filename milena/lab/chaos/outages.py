@@ -59,7 +59,7 @@ class Outages:
 
 
 def _is_judged(fault: Fault) -> bool:
-    """Whether it lasted for so long that a lack of progress meanwhile would have been an anomaly."""
+    """Whether the fault lasted long enough for a lack of progress during it to be an anomaly."""
     return bool(fault.writable) and fault.mended - fault.begun - fault.within > PATIENCE
 
 

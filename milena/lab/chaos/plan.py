@@ -20,7 +20,7 @@ LONGEST_PAUSE: Final = 3.0
 OFTEN: Final = 3
 """One round of so many has two faults at once, if two go together."""
 LASTING: Final = 3
-"""One round of so many lasts for so long that a lack of progress meanwhile is an anomaly."""
+"""One round of so many lasts long enough for a lack of progress during it to be an anomaly."""
 
 
 @dataclass(frozen=True, slots=True)

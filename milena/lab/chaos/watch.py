@@ -86,7 +86,7 @@ class Watch:
     @asynccontextmanager
     async def silence(self, sight: Sight) -> AsyncIterator[None]:
         """The node is paused while the body lasts. The fault is noticed if the node answers nothing in all of that time
-        and keeps its connections, and another node answers meanwhile."""
+        and keeps its connections, and another node answers during the pause."""
         (node,) = sight.step.nodes
         others = [one for one in (*self._shape.brokers, self._shape.controller) if one != node]
         others = [one for one in others if one not in sight.away] or others
@@ -296,7 +296,7 @@ def has_moved(before: Replicas, now: Replicas) -> bool:
 
 
 def has_grown(name: str, before: Counts, now: Counts) -> bool:
-    """Whether a counter of a node has grown. A node that was started meanwhile counts from 0."""
+    """Whether a counter of a node has grown. A node that was restarted since then counts from 0."""
     return any(counts.get(name, 0) > before.get(node, {}).get(name, 0) for node, counts in now.items())
 
 

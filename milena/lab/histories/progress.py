@@ -7,7 +7,7 @@
 - **no progress of commits**: commits of a group were in progress and none was acknowledged, for that long.
 
 A fault (``Fault``) excuses a partition from ``begun`` until ``recovers`` seconds after ``mended``; if the partition is
-``writable`` meanwhile, only for ``within`` seconds after ``begun`` and ``recovers`` seconds after ``mended``. Progress
+``writable`` during it, only for ``within`` seconds after ``begun`` and ``recovers`` seconds after ``mended``. Progress
 of a partition is due from the first fault on, whenever no fault excuses it. The same holds for groups.
 
 Only the time of attempts counts, from the start of a write to its end, whatever its outcome. Without attempts for long

@@ -19,7 +19,7 @@ def topic_at(data: Data, pos: int, by_id: bool, flexible: bool) -> tuple[str | N
 
 
 def write_topic(out: Writer, name: str | None, topic_id: UUID | None, by_id: bool, flexible: bool) -> None:
-    """Append the name or id. Raises ValueError if the one that the version needs is None."""
+    """Append the name or id. Raises ValueError if the id (``by_id``) or else the name is None."""
     if by_id:
         if topic_id is None:
             raise ValueError(f"this version names topics by id, and topic {name} comes without one")

@@ -70,7 +70,7 @@ def test_the_guarantees_of_kafka_hold(seed: int, steps: int) -> None:
 
 @pytest.mark.timeout(2 * SEED_SECONDS)
 @pytest.mark.parametrize(
-    ("seed", "steps"), [*(pytest.param(seed, 5, marks=pytest.mark.slow) for seed in (5, 7)), (5, 1)]
+    ("seed", "steps"), [*(pytest.param(seed, STEPS, marks=pytest.mark.slow) for seed in (5, 7)), (5, 1)]
 )
 def test_a_seed_has_one_history_in_any_process(seed: int, steps: int) -> None:
     """`milena sim` prints the same trace, with all that the nodes log, whatever the order of sets and of addresses."""

@@ -24,7 +24,8 @@ DEMANDS = [
 ]
 CHECK = CommandLine(
     "history check",
-    "Judge a history of client operations and explain each anomaly. The exit code is 1 if there is any.",
+    "Judge a history of client operations and explain each anomaly. The exit code is 1 if there is any except `sent "
+    "again`.",
     DEMANDS,
     [FILE],
     ["milena sim --seed 7 --history run.jsonl > /dev/null; milena history check run.jsonl"],
@@ -32,7 +33,7 @@ CHECK = CommandLine(
 REPORT = CommandLine(
     "history report",
     "Judge a history and write report.json and report.html, which needs no network. The exit code is 1 if there is an "
-    "anomaly. Needs the extra `report`.",
+    "anomaly except `sent again`. Needs the extra `report`.",
     [
         Option("--out", "the folder for both files", "DIR", default="."),
         Option(
@@ -73,17 +74,19 @@ def _check(path: Path, demands: Demands) -> int:
     if history.cut_off is not None:
         print(f"line {history.cut_off} is incomplete and ignored")
     found = 0
+    fails = False
     for violations, texts in history.each(_judged, demands):
         for text in texts:
             print(text)
         for violation in violations:
             found += 1
+            fails = fails or violation.fails
             if found <= MOST:
                 print(violation)
     if found > MOST:
         print(f"and {found - MOST} more")
     print(f"{history.events} events: {found or 'no'} anomal{'y' if found == 1 else 'ies'}")
-    return 1 if found else 0
+    return 1 if fails else 0
 
 
 def _judged(judge: Judge) -> tuple[list[Violation], list[str]]:
@@ -102,7 +105,7 @@ def _report(path: Path, demands: Demands, folder: Path, about: str | None) -> in
 
     found = write_report(folder, path, _about(about), demands)
     print(f"{len(found) or 'no'} anomal{'y' if len(found) == 1 else 'ies'}; {folder / 'report.html'}")
-    return 1 if found else 0
+    return 1 if any(violation.fails for violation in found) else 0
 
 
 def _about(path: str | None) -> Mapping[str, object]:

@@ -279,7 +279,7 @@ RESULTS: Final = {0: "passed", 1: "failed", NOT_JUDGED: "not judged"}
 def exit_code(verdict: Verdict, errors: Sequence[str], reason: str) -> int:
     """Return the exit code of a run. Lost or wrong records fail it in any case. What was never done fails it unless the
     machine stalled. ``reason``: why the run ended early because of that."""
-    if verdict.violations or errors:
+    if any(one.fails for one in verdict.violations) or errors:
         return 1
     if reason or verdict.not_judged:
         return NOT_JUDGED

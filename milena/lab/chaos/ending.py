@@ -14,6 +14,7 @@ from milena.client.offsets import EARLIEST, LATEST, find_offset
 from milena.lab.chaos.changes import MADE
 from milena.lab.chaos.holes import Excuses, Hole, hole_at
 from milena.lab.chaos.journal import Journal
+from milena.lab.chaos.work.copies import copies_of, repeated
 from milena.lab.chaos.work.writers import name_of
 from milena.lab.histories.events import AllTopics, FinalLog, FinalTopic, RequestOutcome
 from milena.lab.histories.group_events import NO_OFFSET, OffsetFetch
@@ -61,12 +62,24 @@ class Ending:
         for place in places:
             log, end = await self._log(place, lost)
             self._journal.note(log)
+            await self._note_copies(log)
             if log.holes:
                 holes[place] = log.holes
                 self._journal.say(f"{place[0]}-{place[1]}: lost for good: {log.holes}")
             if end > log.start:
                 ends[place] = end
         return Ends(ends, holes)
+
+    async def copies(self, places: Sequence[TopicPartition]) -> None:
+        """Note the values that compacted logs have several times. They have no holes."""
+        for place in places:
+            log, _ = await self._log(place, Excuses({}))
+            await self._note_copies(log)
+
+    async def _note_copies(self, log: FinalLog) -> None:
+        for value, offsets in repeated((offset, value) for offset, value, _ in log.records).items():
+            read = partial(copies_of, self._client, log.partition, value, offsets)
+            self._journal.note(await self.answer(read))
 
     async def _log(self, place: TopicPartition, lost: Excuses) -> tuple[FinalLog, int]:
         start = (await self.answer(lambda: find_offset(self._client, *place, EARLIEST))).offset

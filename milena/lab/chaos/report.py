@@ -45,6 +45,10 @@ class Judged:
     slots: Slots
 
     @property
+    def fails(self) -> bool:
+        return any(one.fails for one in self.violations)
+
+    @property
     def anomalies(self) -> dict[Anomaly, int | None]:
         """The count of each; None if the history could not show it."""
         found = counts(self.violations)
@@ -110,7 +114,7 @@ def _data(judged: Judged) -> dict[str, object]:
     slots, begun = judged.slots, judged.slots.begun
     return {
         "about": dict(judged.about),
-        "verdict": "failed" if judged.violations else "passed",
+        "verdict": "failed" if judged.fails else "passed",
         "events": judged.history.events,
         "cut off at line": judged.history.cut_off,
         "operations": [
@@ -176,7 +180,7 @@ def _page(judged: Judged) -> str:
         f"Chaos on {place}" if place else "Chaos",
         f"{verdict} in {operations:,} operations, under {len(judged.figures.faults):,} faults{controls}.",
         sections,
-        good=not violations,
+        good=not judged.fails,
     )
 
 

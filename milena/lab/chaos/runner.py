@@ -239,6 +239,7 @@ async def _run(order: Order, place: Place, journal: Journal, topics: Sequence[To
             paths = await place.lost_objects()
             lost = await ending.answer(lambda: excuses(client, paths))
             workload.finish(await ending.logs(workload.logs, lost))
+            await ending.copies(workload.keyed)
             await _read_keys(workload, reading)
             await ending.topics()
         await asyncio.wait(following, timeout=reading)

@@ -13,6 +13,7 @@ class Anomaly(Enum):
     LOST_WRITE = "lost write"
     LOST_IN_LANE = "lost in a lane"
     DUPLICATE = "duplicate"
+    SENT_AGAIN = "sent again"
     INCONSISTENT_OFFSETS = "inconsistent offsets"
     ABORTED_READ = "aborted read"
     PHANTOM = "phantom"
@@ -57,6 +58,11 @@ class Violation:
     anomaly: Anomaly
     where: str
     text: str
+
+    @property
+    def fails(self) -> bool:
+        """Whether it fails a run. Records that their client sent again under a new epoch do not."""
+        return self.anomaly is not Anomaly.SENT_AGAIN
 
     def __str__(self) -> str:
         return f"{self.anomaly.value}: {self.where}: {self.text}"

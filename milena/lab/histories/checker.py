@@ -7,6 +7,8 @@ Jepsen's workload for Kafka:
 - **lost in a lane**: a record of an idempotent lane is stored, but an earlier one of the lane, with unknown outcome, is
   not.
 - **duplicate**: one record of an idempotent producer is at two offsets.
+- **sent again**: the same, but its client sent it again under a new producer epoch, which no broker can detect, and the
+  library is known to do so with Apache Kafka, too (``copies``). It does not fail a run.
 - **inconsistent offsets**: two records were acknowledged, read or stored at the same offset of a partition.
 - **aborted read** (G1a): a record was read, or is in the log, although it had been rejected with a final error. (It is
   not an anomaly if the record was read while its outcome was unknown, was lost because its promises are void, and was

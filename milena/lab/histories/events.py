@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from milena.lab.histories.copies import Copies
 from milena.lab.histories.faults import Fault, Kind
 from milena.lab.histories.group_events import GROUP_KINDS, GroupEvent
 from milena.lab.histories.group_events import RequestOutcome as RequestOutcome
@@ -160,6 +161,7 @@ Event: TypeAlias = (
     | AllowedDeletion
     | Hole
     | FinalLog
+    | Copies
     | TopicChange
     | FinalTopic
     | AllTopics
@@ -178,6 +180,7 @@ KINDS: Final[Mapping[str, type[Event]]] = {
     "deletion": AllowedDeletion,
     "hole": Hole,
     "log": FinalLog,
+    "copies": Copies,
     "change": TopicChange,
     "topic": FinalTopic,
     "topics": AllTopics,

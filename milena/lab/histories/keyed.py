@@ -26,11 +26,12 @@ Example. Key k: value a is acknowledged at offset 3, value b at 7. A read with `
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 
 from milena.lab.histories.claims import Acknowledged, Claim, conflicts, order_violations
+from milena.lab.histories.copies import Copies, duplicate
 from milena.lab.histories.group_events import RequestOutcome
 from milena.protocol.types import TopicPartition
 
@@ -88,6 +89,7 @@ class KeyedRules:
         self._keys: dict[str, _Key] = {}
         self._reads: list[FullRead] = []
         self._voids: list[VoidedPromises] = []
+        self._copies: dict[str, Copies] = {}
         self._rows: dict[tuple[str, int, str | None], tuple[str, int, str | None]] = {}
         """Equal rows of different reads share one object, to save memory."""
 
@@ -102,6 +104,9 @@ class KeyedRules:
 
     def voided(self, at: float, kept: int) -> None:
         self._voids.append(VoidedPromises(at, kept))
+
+    def copied(self, copies: Copies) -> None:
+        self._copies[copies.value] = copies
 
     def _key(self, name: str) -> _Key:
         found = self._keys.get(name)
@@ -120,7 +125,7 @@ class KeyedRules:
         void = {name for name, key in self._keys.items() if any(map(key.is_void, self._voids))}
         judged = sorted(self._keys.keys() - void)
         for name in judged:
-            yield from self._keys[name].duplicates(name)
+            yield from self._keys[name].duplicates(name, self._copies)
         for text in conflicts(claim for name in judged for claim in self._keys[name].claims(name)):
             yield "inconsistent offsets", text
         for text in order_violations(write for name in judged for write in self._keys[name].acknowledged(name)):
@@ -164,7 +169,7 @@ class _Key:
         """Return all offsets at which reads have returned the value."""
         return self._all_offsets.get(value) or {at for at in (self._first_offset.get(value),) if at is not None}
 
-    def duplicates(self, name: str) -> Iterator[tuple[str, str]]:
+    def duplicates(self, name: str, copies: Mapping[str, Copies]) -> Iterator[tuple[str, str]]:
         """Yield values at more offsets than they were written, and unknown values among the replaced ones."""
         unknown = self._replaced - self._values - {value for _, _, value in self._sightings}
         for value in sorted(filter(None, unknown)):
@@ -174,7 +179,8 @@ class _Key:
             write = once.get(text or "")
             found = self._offsets(text) | ({write.offset} if write is not None and write.offset >= 0 else {first})
             if write is not None and len(found) > 1:
-                yield "duplicate", f"{text} of {name} is at {' and '.join(map(str, sorted(found)))}"
+                anomaly, where = duplicate(write.value or "", sorted(found), copies.get(write.value or ""))
+                yield anomaly, f"{text} of {name} {where}"
         tombstones = [write for write in self.writes if write.value is None and write.outcome is not _FAILED]
         unknown_offsets = sum(write.offset < 0 for write in tombstones)
         found = self._offsets(None) - {write.offset for write in tombstones}

@@ -18,6 +18,7 @@ NEEDS: Final[Mapping[Anomaly, tuple[Kinds, ...]]] = {
     Anomaly.LOST_WRITE: ((Send,), STORED),
     Anomaly.LOST_IN_LANE: ((Send,), (FinalLog,)),
     Anomaly.DUPLICATE: ((Send, KeyedWrite), (*STORED, FullRead)),
+    Anomaly.SENT_AGAIN: ((Send, KeyedWrite), (FinalLog,)),
     Anomaly.INCONSISTENT_OFFSETS: ((Send, KeyedWrite), (*STORED, FullRead, KeyedWrite)),
     Anomaly.ABORTED_READ: ((Send,), STORED),
     Anomaly.PHANTOM: (STORED,),

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from milena.lab.histories.copies import Copies, duplicate
 from milena.lab.histories.events import ACKS_ALL, AllowedDeletion, FinalLog, Hole, Poll, RequestOutcome, Send, Void
 from milena.lab.histories.lanes import Lanes
 from milena.lab.histories.series import Series
@@ -45,6 +46,7 @@ class Observed:
         self._holes: list[tuple[int, int]] = []
         """Offsets whose reads were rejected."""
         self._final: FinalLog | None = None
+        self._copies: dict[str, Copies] = {}
         self._stored: dict[str, int] = {}
         self._highest_read = -1
 
@@ -90,6 +92,9 @@ class Observed:
             self._claim(offset, value)
             self._stored[value] = offset
 
+    def copied(self, copies: Copies) -> None:
+        self._copies[copies.value] = copies
+
     def _claim(self, offset: int, value: str) -> None:
         if self._value_at.setdefault(offset, value) != value:
             self._values_at.setdefault(offset, {self._value_at[offset]: None})[value] = None
@@ -111,7 +116,8 @@ class Observed:
         for value, places in self._places.items():
             send = self._sends.get(value)
             if send is None or (send.once and not self._is_void(send, min(places))):
-                yield "duplicate", f"{value} is at {_listed(places)}"
+                name, text = duplicate(value, places, self._copies.get(value))
+                yield name, f"{value} {text}"
         for offset, values in self._values_at.items():
             kept = [value for value in values if self._is_promised(value, offset)]
             if len(kept) > 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import inf
 
+from milena.lab.histories.copies import Copies
 from milena.lab.histories.events import (
     ACKS_ALL,
     AllowedDeletion,
@@ -75,6 +76,9 @@ class PartitionRules:
                 self._log.deleted(event)
             case FinalLog():
                 self._log.ended(event)
+            case Copies():
+                self._log.copied(event)
+                self._keys.copied(event)
             case Fault():
                 self._faults.append(event)
             case MachineStall():

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from milena.lab.histories.anomalies import Anomaly, Violation
+from milena.lab.histories.copies import Copies
 from milena.lab.histories.events import (
     AllowedDeletion,
     AllTopics,
@@ -71,7 +72,7 @@ DEFAULT: Final = Demands()
 def part_of(event: Event) -> Part | None:
     """Return the part of an event; None if it does not belong to a single part."""
     match event:
-        case Send() | Poll() | KeyedWrite() | FullRead() | Void() | AllowedDeletion() | Hole() | FinalLog():
+        case Send() | Poll() | KeyedWrite() | FullRead() | Void() | AllowedDeletion() | Hole() | FinalLog() | Copies():
             return Part(PARTITION, *event.partition)
         case TopicChange() | FinalTopic() | AllTopics():
             return Part(TOPICS)

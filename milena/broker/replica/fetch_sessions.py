@@ -324,6 +324,10 @@ class FetchSessions:
         """Create, continue or close the session of a request, and return what to read. Raises KafkaError
         FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR for the whole
         request."""
+        # Of a partition that is listed twice the last entry counts, at the place of the first (FetchRequest.fetchData).
+        unique = {partition.key: partition for partition in requested}
+        if len(unique) < len(requested):
+            requested = list(unique.values())
         # A full fetch: it closes the named session, and INITIAL_EPOCH asks for a new one.
         if session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self._drop(session_id)

@@ -92,6 +92,17 @@ class TestOneFetch:
                 for offset in (0, 4, 10, 12):
                     fetch(pair, version, wanted(filled, {"fetch_offset": offset, "last_fetched_epoch": epoch}))
 
+    def test_a_partition_twice(self, pair: Pair, filled: str) -> None:
+        other = {"partition": 1}
+        for version in VERSIONS:
+            for session in ((0, -1), (0, 0)):
+                for first, last in ((0, 4), (4, 0), (99, 0), (0, 99)):
+                    twice = {"fetch_offset": first}, {"fetch_offset": last}
+                    fetch(pair, version, wanted(filled, *twice), session=session)
+                    fetch(pair, version, wanted(filled, twice[0], other, twice[1]), session=session)
+                    fetch(pair, version, wanted(filled, twice[0]), wanted(filled, other, twice[1]), session=session)
+            fetch(pair, version, wanted("nowhere", {}, {"fetch_offset": 1}, topic_id=UNKNOWN_ID))
+
     def test_replicas(self, pair: Pair, filled: str) -> None:
         for version in VERSIONS:
             for replica in (-2, 7):

@@ -51,6 +51,12 @@ def test_a_sessionless_fetch_returns_all_partitions_and_creates_no_session() -> 
     assert len(client.sessions) == 0
 
 
+@pytest.mark.parametrize("epoch", [-1, 0])
+def test_of_a_partition_that_is_listed_twice_the_last_entry_counts_at_the_place_of_the_first(epoch: int) -> None:
+    plan = Client().fetch(0, epoch, wanted(0, offset=3), wanted(1), wanted(0, offset=5))
+    assert [(one.index, one.offset) for one in plan.partitions] == [(0, 5), (1, 0)]
+
+
 def test_an_incremental_fetch_includes_only_changed_partitions() -> None:
     client = Client()
     first = client.fetch(0, 0, wanted(0), wanted(1))

@@ -18,7 +18,7 @@ from milena.config.keys import DYNAMIC_KEYS, INTERNAL, KEYS, TOPIC_KEYS
 from milena.config.metrics_config import METRICS_KEYS
 from milena.config.node_config import NodeConfig
 from milena.config.topic_config import BROKER_SYNONYMS, effective_value
-from milena.config.values import ConfigError, Type, render
+from milena.config.values import ConfigError, render
 from milena.node.metadata.image import (
     BROKER_LOGGER_RESOURCE,
     BROKER_RESOURCE,
@@ -44,6 +44,8 @@ CONFIGURED = frozenset(
     {TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE}
 )
 """The resource types that have a configuration."""
+UNKNOWN_TYPE = 0
+"""The type of loggers and of keys that Kafka does not know."""
 
 
 class ConfigSource(IntEnum):
@@ -79,7 +81,7 @@ class ConfigView:
         if resource_type == BROKER_LOGGER_RESOURCE:
             self._require_own_id(name, "")
             levels = self._selected(current_levels().items())
-            return [_plain(key, level, ConfigSource.DYNAMIC_BROKER_LOGGER) for key, level in levels]
+            return [_logger(key, level) for key, level in levels]
         if resource_type not in (CLIENT_METRICS_RESOURCE, GROUP_RESOURCE):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource_type}")
         if not name:
@@ -211,7 +213,7 @@ class ConfigView:
             "config_source": int(synonyms[0]["source"] if synonyms else ConfigSource.DEFAULT),
             "is_sensitive": sensitive,
             "synonyms": synonyms if self.synonyms else [],
-            "config_type": 0 if key is None else key.type.value,
+            "config_type": UNKNOWN_TYPE if key is None else key.type.value,
             "documentation": key.doc if key is not None and self.documentation else None,
         }
 
@@ -232,16 +234,16 @@ def _synonym(name: str, value: str | None, source: ConfigSource) -> DescribeConf
     return {"name": name, "value": value, "source": int(source)}
 
 
-def _plain(name: str, value: str, source: ConfigSource) -> DescribeConfigsResourceResultFields:
-    """An entry without a default."""
+def _logger(name: str, level: str) -> DescribeConfigsResourceResultFields:
+    """The entry of a logger. As in Kafka, its type is 0, UNKNOWN."""
     return {
         "name": name,
-        "value": value,
+        "value": level,
         "read_only": False,
-        "config_source": int(source),
+        "config_source": int(ConfigSource.DYNAMIC_BROKER_LOGGER),
         "is_sensitive": False,
         "synonyms": [],
-        "config_type": Type.STRING.value,
+        "config_type": UNKNOWN_TYPE,
         "documentation": None,
     }
 

@@ -102,6 +102,15 @@ class TestDescribeConfigs:
         twice.check("DescribeConfigs twice")
 
 
+@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CONFIGS))
+def test_the_root_logger(pair: Pair, version: int) -> None:
+    """The names of all other loggers differ."""
+    answers = describe(pair, version, (LOGGER, "1", ["root"]))
+    for answer in answers.both:
+        answer["results"][0]["configs"][0]["value"] = "a level"
+    answers.check("DescribeConfigs of a logger")
+
+
 class Alter:
     """Both requests that change configurations: IncrementalAlterConfigs and AlterConfigs."""
 

@@ -239,6 +239,7 @@ class TestDescribeConfigs:
         levels = {entry.name: entry for entry in self.ask(bench, 8, "1").configs}
         assert levels["isr"].value == levels["root"].value == "INFO"
         assert {entry.config_source for entry in levels.values()} == {6}
+        assert {int(entry.config_type) for entry in levels.values()} == {0}
 
     def test_repeated_resources_are_refused(self, bench: Bench) -> None:
         one = {"resource_type": 4, "resource_name": str(bench.config.node_id), "configuration_keys": ["node.id"]}

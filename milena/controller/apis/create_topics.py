@@ -6,7 +6,7 @@ KIPs: 4, 195, 464, 525, 516.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
@@ -19,6 +19,7 @@ from milena.protocol.errors import KafkaError
 if TYPE_CHECKING:
     from milena.controller.commands.topics import CreatedTopic
     from milena.protocol.apis import (
+        CreatableTopicConfig,
         CreatableTopicConfigsFields,
         CreatableTopicResultFields,
         CreateTopicsRequest,
@@ -44,7 +45,7 @@ def handle(node: Needs, ctx: RequestContext, request: CreateTopicsRequest) -> Re
             partitions=topic.num_partitions,
             replication_factor=topic.replication_factor,
             assignments=[(a.partition_index, a.broker_ids) for a in topic.assignments],
-            configs={config.name: config.value for config in topic.configs},
+            configs=_values(topic.configs),
         )
         for topic in request.topics
     ]
@@ -55,6 +56,16 @@ def handle(node: Needs, ctx: RequestContext, request: CreateTopicsRequest) -> Re
         return {"topics": _topics(node, ctx.version, configs, outcomes)}
 
     return node.commit(result, answer)
+
+
+def _values(configs: Sequence[CreatableTopicConfig]) -> dict[str, str | None]:
+    """Return the values by key. Of a key that is listed twice the last value counts, but a null anywhere is an error,
+    as in Kafka."""
+    values: dict[str, str | None] = {}
+    for config in configs:
+        if values.get(config.name, "") is not None:
+            values[config.name] = config.value
+    return values
 
 
 def failed(ctx: RequestContext, request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponseFields:

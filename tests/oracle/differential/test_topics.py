@@ -41,6 +41,24 @@ def create(pair: Pair, version: int, *topics: Mapping[str, Any], validate_only: 
 
 
 WRONG_NAMES: Final = ("", ".", "..", "a b", "ä", "a/b", "x" * 250, "a\0b", "__cluster_metadata", "a,b", '"a"', "a:b")
+NUMBERS: Final[dict[str, Sequence[str]]] = {
+    "min_cleanable_dirty_ratio": (
+        "1f", "1d", "1D", "1F", "1.", ".5", ".", "1e0", "1e-1f", "1e", "0x1p0", "0x.8p0", "0x1p0f", "0x1.8",
+        "0x1p-99999999999", "0x1p99999999999", "NaN", "+NaN", "NaNf", "Infinity", "-0", "+0.5", "0_1", "0,5",
+        "\u0661", "\xa00.5", "\x010.5\x02", "0.5 f", "", "0x", "nan", "inf",
+    ),
+    "retention_ms": (
+        "+5", "-0", "+", "0x5", "5L", "5.0", "5e0", "1_0", "\u0661\u0662", "\uff15", "\U0001d7ce", "\xa05", "\x1f5\x00",
+        "5 5", "00000000000000000000000000000000000000005", "9223372036854775807", "9223372036854775808",
+        "-9223372036854775809",
+    ),
+    "max_message_bytes": ("2147483647", "2147483648", "+2147483647", "\u0661"),
+    "preallocate": ("TRUE", "False", "fal\u017fe", "yes", "1", " true ", "\xa0true", "t"),
+    "cleanup_policy": (
+        "compact\xa0,delete", "compact \t,\n delete", " compact , delete ", "compact,", ",compact", "\x1fdelete",
+    ),
+}  # fmt: skip
+"""Texts by config key (with ``_`` for ``.``)."""
 GOOD_NAMES: Final = ("x" * 249, "A.b_c-1", "...", "_")
 
 
@@ -127,8 +145,26 @@ class TestCreateTopics:
             configured(topic, message_downconversion_enable="true"),
         ):
             create(pair, version, one, validate_only=True)
+        values: tuple[tuple[str | None, ...], ...] = (
+            ("1", None),
+            (None, "1"),
+            (None, None),
+            ("x", None),
+            ("x", "1"),
+            ("1", "x"),
+        )
+        for given in values:
+            both = [{"name": "max.message.bytes", "value": value} for value in given]
+            create(pair, version, wanted(topic, configs=both), validate_only=True)
         twice = wanted(topic, configs=[{"name": "retention.ms", "value": "1"}, {"name": "retention.ms", "value": "2"}])
         create(pair, version, twice)
+
+    def test_numbers_are_read_as_java_reads_them(self, pair: Pair, topic: str, version: int) -> None:
+        """The replication factor is checked after the configuration: 0 shows that the value was accepted."""
+        for key, texts in NUMBERS.items():
+            for text in texts:
+                one = configured(topic, **{key: text}) | {"replication_factor": 0}
+                create(pair, version, one, validate_only=True)
 
     def test_several(self, pair: Pair, topic: str, version: int) -> None:
         create(pair, version)

@@ -104,7 +104,8 @@ def leave(group: Group, *, member_id: str, instance_id: str | None, now_ms: int)
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if instance_id is not None and not member_id:
         member_id = group.static_members.get(instance_id, "")
-    if instance_id is None and remove_pending(group, member_id, now_ms):
+    # As in Kafka, a member id that is pending leaves whatever instance id is with it.
+    if remove_pending(group, member_id, now_ms):
         return ErrorCode.NONE
     member = group.identify(member_id, instance_id)
     if isinstance(member, ErrorCode):

@@ -189,12 +189,14 @@ def test_a_refused_assignment_is_answered_at_once() -> None:
     assert world.group.state is GroupState.PREPARING
 
 
-def test_a_pending_id_is_not_removed_by_a_static_member() -> None:
+@pytest.mark.parametrize("instance", [None, "i", "unknown"])
+def test_a_pending_id_leaves_with_any_instance_id(instance: str | None) -> None:
     world = GroupWorld()
+    world.join(instance="i")
     (given,) = world.join(known_id_needed=True)
-    assert world.leave(given.member_id, "i") is ErrorCode.UNKNOWN_MEMBER_ID
-    assert given.member_id in world.group.pending_members
-    assert world.leave(given.member_id) is ErrorCode.NONE
+    assert world.leave(given.member_id, instance) is ErrorCode.NONE
+    assert given.member_id not in world.group.pending_members
+    assert "i" in world.group.static_members
 
 
 def joined(world: GroupWorld, count: int) -> list[list[JoinAnswer]]:

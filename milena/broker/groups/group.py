@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from milena.broker.groups.model import (
     SESSION_NOT_BEGUN,
@@ -27,9 +27,13 @@ from milena.protocol.errors import ErrorCode
 from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.records.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
 from milena.protocol.records.coordinator_records import GroupMetadataValue
+from milena.protocol.records.hashing import java_map_order
 
 Persisted = Callable[[ErrorCode], None]
 """Called when a write is committed (NONE), or with the error if the wait for that ended."""
+
+MAX_ORDERED_CHARS: Final = 10_000
+"""The longest names of protocols, together, that are hashed to decide a tied vote: more would block the broker."""
 
 
 class GroupShard(Protocol):
@@ -253,12 +257,17 @@ class Group:
                 del self._supported[name]
 
     def select_protocol(self) -> str:
-        """The protocol that most members prefer among those that all members support (ClassicGroup.selectProtocol)."""
-        candidates = dict.fromkeys(self.common_protocols())
+        """The protocol that most members prefer among those that all members support (ClassicGroup.selectProtocol). Of
+        several with as many votes it is the first one in the order of Kafka's map of votes."""
+        candidates = frozenset(self.common_protocols())
         votes = Counter(
             next(name for name, _ in member.protocols if name in candidates) for member in self.members.values()
         )
-        return max(candidates, key=lambda name: votes[name])
+        most = max(votes.values())
+        tied = [name for name, count in votes.items() if count == most]
+        if len(tied) > 1 and sum(map(len, tied)) <= MAX_ORDERED_CHARS:
+            tied = java_map_order(tied, len(votes))
+        return tied[0]
 
     def select_protocol_with(self, member: Member, protocols: tuple[tuple[str, bytes], ...]) -> str:
         """What ``select_protocol`` would return if ``member`` had these protocols."""

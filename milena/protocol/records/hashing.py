@@ -1,7 +1,9 @@
-"""Kafka's hash functions: murmur2 maps record keys to partitions, Java's string hash maps groups to partitions."""
+"""Kafka's hash functions: murmur2 maps record keys to partitions, Java's string hash maps groups to partitions and
+orders the keys of a map."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from milena.protocol.schemas.primitives import Data
@@ -9,6 +11,7 @@ from milena.protocol.schemas.primitives import Data
 _M: Final = 0x5BD1E995
 _SEED: Final = 0x9747B28C
 _MASK: Final = 0xFFFFFFFF
+_FIRST_BUCKETS: Final = 16
 
 
 def murmur2(data: Data) -> int:
@@ -36,6 +39,20 @@ def java_string_hash(text: str) -> int:
     for start in range(0, len(data), 2):
         result = (31 * result + (data[start] << 8 | data[start + 1])) & _MASK
     return _signed(result)
+
+
+def java_map_order(texts: Sequence[str], entries: int) -> list[str]:
+    """Return ``texts`` in the order in which a ``java.util.HashMap`` with so many ``entries`` iterates over them, if
+    they were put into it in the present order."""
+    buckets = _FIRST_BUCKETS
+    while entries > buckets * 3 // 4:
+        buckets *= 2
+
+    def bucket(text: str) -> int:
+        value = java_string_hash(text) & _MASK
+        return (value ^ value >> 16) & (buckets - 1)
+
+    return sorted(texts, key=bucket)
 
 
 def partition_for_key(key: Data, partitions: int) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from itertools import permutations
 from typing import Any, Final
 
 import pytest
@@ -11,6 +13,7 @@ from milena.protocol.api_keys import ApiKey
 from tests.oracle.differential.members import RANGE, enter, heartbeat, join, joining, member_of, settle, sync
 from tests.oracle.differential.pair import Answers, Pair, eventually, versions
 
+PROTOCOLS: Final = ("range", "roundrobin", "sticky", "cooperative-sticky", "uniform")
 JOIN: Final = list(versions(ApiKey.JOIN_GROUP))
 
 
@@ -81,6 +84,35 @@ def test_refused_joins(pair: Pair, group: str, version: int) -> None:
     join(pair, version, group, protocol_type="other")
     join(pair, version, group, protocols=[{"name": "other", "metadata": b""}])
     join(pair, version, group, member_id="stranger")
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_tied_votes(pair: Pair, group: str, others: list[Pair], count: int) -> None:
+    """Each member prefers another protocol."""
+    for index, names in enumerate(permutations(PROTOCOLS, count)):
+        one = f"{group}-{index}"
+        orders = [[{"name": name, "metadata": b""} for name in (*names[at:], *names[:at])] for at in range(count)]
+        first = member_of(join(pair, 3, one, protocols=orders[0]))
+        for other, order in zip(others, orders[1:], strict=False):
+            other.send(ApiKey.JOIN_GROUP, 3, **joining(one, protocols=order))
+        eventually(partial(_has_members, pair, one, count))
+        join(pair, 3, one, member_id=first, protocols=orders[0])
+        for other in others[: count - 1]:
+            other.receive(ApiKey.JOIN_GROUP, 3).check(f"a tied vote on {names}", ignore=["leader"])
+
+
+def _has_members(pair: Pair, group: str, count: int) -> None:
+    for answer in pair.ask(ApiKey.DESCRIBE_GROUPS, 5, groups=[group]).both:
+        assert len(answer["groups"][0]["members"]) == count
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.LEAVE_GROUP, since=3))
+def test_a_pending_member_leaves_with_any_instance_id(pair: Pair, group: str, version: int) -> None:
+    enter(pair, group, "static", group_instance_id="i")
+    for instance in ("i", "unknown", "", None):
+        given = join(pair, 9, group)
+        assert {answer["error_code"] for answer in given.both} == {79}
+        leave(pair, version, group, {"member_id": member_of(given), "group_instance_id": instance})
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.SYNC_GROUP))

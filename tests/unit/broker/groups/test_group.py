@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from milena.broker.groups.group import Group
 from milena.broker.groups.model import GroupState, JoinAnswer, Member, SyncAnswer
 from milena.protocol.errors import ErrorCode
@@ -47,6 +49,31 @@ def test_an_empty_group_supports_any_protocol_type_with_a_protocol() -> None:
     group = GroupWorld().group
     assert group.supports("anything", ["p"])
     assert not group.supports("", ["p"]) and not group.supports("anything", [])
+
+
+@pytest.mark.parametrize(
+    ("names", "chosen"),
+    [
+        (("cooperative-sticky", "range"), "range"),
+        (("range", "sticky"), "sticky"),
+        (("roundrobin", "uniform"), "uniform"),
+        (("cooperative-sticky", "roundrobin", "range"), "range"),
+    ],
+)
+def test_a_tied_vote_is_decided_by_the_order_of_kafkas_map(names: tuple[str, ...], chosen: str) -> None:
+    """As answered by Kafka 4.3.1."""
+    group = GroupWorld().group
+    for index in range(len(names)):
+        entered(group, str(index), *((name, b"") for name in (*names[index:], *names[:index])))
+    assert group.select_protocol() == chosen
+
+
+def test_a_tied_vote_on_very_long_names_is_decided_by_the_order_of_the_members() -> None:
+    group = GroupWorld().group
+    long, longer = ("x" * 9_000, b""), ("y" * 9_001, b"")
+    entered(group, "a", longer, long)
+    entered(group, "b", long, longer)
+    assert group.select_protocol() == longer[0]
 
 
 def test_select_protocol_with_changes_nothing() -> None:

@@ -119,6 +119,11 @@ class CleaningPass:
             self.check()
             await self._disk.offload(self._folder.begin)
             return await self._run()
+        except RemoteResourceNotFound as error:
+            gone = next((source for source in self._window.sources if not self._serves(source)), None)
+            if gone is None:
+                raise
+            raise PassEnded(f"the segment from offset {gone.first} on was deleted while it was read") from error
         finally:
             self._resources.worker.end()
             await self._resources.worker.ended()
@@ -261,15 +266,13 @@ class CleaningPass:
         return None if is_local else self._tier.runtime.clock.time_ms()
 
     def _still_serve(self, group: Sequence[Source]) -> bool:
-        cache, log = self._cache, self.log
-        if group[-1].last < log.log_start_offset:
+        return group[-1].last >= self.log.log_start_offset and all(map(self._serves, group))
+
+    def _serves(self, source: Source) -> bool:
+        known = self._cache.get(source.segment.id)
+        if known is None or not self._cache.serves(known) or known.at_risk:
             return False
-        unreliable = self._tier.unreliable.of(self._role.partition)
-        for source in group:
-            known = cache.get(source.segment.id)
-            if known is None or not cache.serves(known) or known.at_risk or known.id in unreliable:
-                return False
-        return True
+        return known.id not in self._tier.unreliable.of(self._role.partition)
 
     def _is_wanted(self, group: Sequence[Source]) -> bool:
         return self._role.leader_epoch == self._by and self._still_serve(group)

@@ -16,7 +16,7 @@ from milena.tiered.cleaning.steps import clean_tier
 from milena.tiered.metadata.metadata_manager import RemoteLogMetadataError
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentState
 from milena.tiered.shared.tier import FAILURES
-from milena.tiered.store.remote_storage import RemoteStorageError, RetriableRemoteStorageError
+from milena.tiered.store.remote_storage import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
 from milena.tiered.work import cleaning_pass
 from milena.tiered.work.tier_cleaner import TierCleaner
 from tests.unit.storage.logs import batch_of
@@ -208,6 +208,43 @@ def test_by_the_deletion_of_records() -> None:
         await expires(tier)
 
     interrupted(delete, after=False)
+
+
+def test_a_source_that_retention_deletes_ends_the_pass_and_is_no_failure() -> None:
+    """Before each call of the store in turn."""
+    at, ended = 0, 0
+    reached = True
+    while reached:
+        at += 1
+
+        async def delete(tier: CleanedTier) -> None:
+            tier.log.increment_log_start(Offset(5))
+            await expires(tier)
+
+        async def scenario(tier: CleanedTier, at: int = at) -> None:
+            nonlocal reached, ended
+            await prepared(tier)
+            found = Interrupted(tier, at, delete, STORE, after=False)
+            await tier.clean()
+            reached = found.calls >= at
+            ended += bool(tier.bench.events.named("cleaning in the tier ended"))
+            assert tier.bench.counted("remotecleanerrors") == 0
+            assert tier.role.uncleanable is None
+
+        on_tier(scenario)
+    assert at > LEAST and ended
+
+
+def test_an_object_that_is_missing_although_its_segment_serves_is_a_failure() -> None:
+    async def scenario(tier: CleanedTier) -> None:
+        await prepared(tier)
+        for name in [one for one in tier.bench.world.tier.files if one.endswith(".log")]:
+            del tier.bench.world.tier.files[name]
+        with pytest.raises(RemoteResourceNotFound):
+            await tier.clean()
+        assert tier.bench.counted("remotecleanerrors") == 1
+
+    on_tier(scenario)
 
 
 def test_by_the_death_of_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,8 @@ from milena.node.api import RequestContext
 from milena.node.serving.scheduler import LARGE_JOB_BYTES
 from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.protocol.records.batch import MAGIC
+from milena.protocol.records.batch import MAGIC, MalformedRecords
+from milena.protocol.records.validation import InvalidRecords
 from milena.protocol.requests.leaders import NodeEndpoint
 from milena.protocol.requests.produce import (
     ProducedPartition,
@@ -38,7 +39,7 @@ from milena.protocol.requests.produce import (
 )
 from milena.protocol.schemas.undecodable import TooManyElements
 from milena.protocol.types import Offset
-from milena.storage.log.append_info import AppendInfo, InvalidRecords, MalformedRecords
+from milena.storage.log.unified_log import AppendInfo
 
 if TYPE_CHECKING:
     from milena.broker.replica.meters import TopicMeters

@@ -12,12 +12,12 @@ from milena.broker.replica.partition import Partition
 from milena.node.metrics import Counter
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.invariants import BrokenInvariant
+from milena.protocol.records.batch import split_batches
 from milena.protocol.requests.fetch_response import FetchedPartition
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.logging import get_logger
 from milena.storage.log import tiering
 from milena.storage.log.unified_log import UnifiedLog
-from milena.storage.log.validation import split_batches
 from milena.storage.state.epoch_cache import EpochEntry
 
 _CORRUPT: Final = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD})

@@ -8,8 +8,8 @@ from typing import Final
 from milena.broker.replica.partition import ACKS_ALL, Partition
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.batch import iter_batches
+from milena.protocol.records.validation import Origin
 from milena.protocol.types import LeaderEpoch, Offset
-from milena.storage.log.append_info import Origin
 
 LOAD_BYTES: Final = 64 << 10
 """Bytes per read while loading, or one batch if that is longer."""

@@ -19,8 +19,8 @@ from milena.protocol.cooperative import Cooperative
 from milena.protocol.records.batch import HEADER_SIZE, BatchView, Codec, CorruptBatch
 from milena.protocol.records.decompression import memory_needed
 from milena.protocol.records.record_scan import STEP, work_of
-from milena.storage.log.append_info import AppendInfo
-from milena.storage.log.validation import LogValidator
+from milena.protocol.records.validation import LogValidator
+from milena.storage.log.unified_log import AppendInfo
 
 RECORDS_BEFORE_FIRST_YIELD: Final = 4 * STEP
 """Records (or equivalent work) of one request that are checked when it arrives."""

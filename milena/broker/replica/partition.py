@@ -34,10 +34,9 @@ from milena.broker.waiting.purgatory import OffsetReached, Purgatory, Ticket
 from milena.node.metadata.image import PartitionImage
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.invariants import BrokenInvariant
+from milena.protocol.records.validation import LogValidator, Origin
 from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch
-from milena.storage.log.append_info import AppendInfo, Origin
-from milena.storage.log.unified_log import UnifiedLog
-from milena.storage.log.validation import LogValidator
+from milena.storage.log.unified_log import AppendInfo, UnifiedLog
 
 ACKS_ALL: Final = -1
 
@@ -269,25 +268,28 @@ class Partition:
             validator = log.validate(records, origin)
             if not validator.is_finished:
                 return validator
-            return self._after_append(log.append_validated(validator, leader_epoch=self.registration.leader_epoch))
+            info = log.append_validated(validator, leader_epoch=self.registration.leader_epoch)
+            self._after_append()
         except BrokenInvariant as broken:
             raise self.fail(broken) from broken
+        return info
 
     def append_validated(self, validator: LogValidator, acks: int) -> AppendInfo:
         """Append the batch of ``validator``, which is finished and was made with the current configuration. Raises
         KafkaError."""
         log = self._log_for_append(acks)
         try:
-            return self._after_append(log.append_validated(validator, leader_epoch=self.registration.leader_epoch))
+            info = log.append_validated(validator, leader_epoch=self.registration.leader_epoch)
+            self._after_append()
         except BrokenInvariant as broken:
             raise self.fail(broken) from broken
+        return info
 
-    def _after_append(self, info: AppendInfo) -> AppendInfo:
+    def _after_append(self) -> None:
         assert self.leader_state is not None
         if len(self.registration.isr) == 1:  # no follower's fetch will advance the high watermark
             self.leader_state.maybe_advance_high_watermark()
         self.changed()
-        return info
 
     def _log_for_append(self, acks: int) -> UnifiedLog:
         log = self.log

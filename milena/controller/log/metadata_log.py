@@ -37,11 +37,11 @@ from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.metadata_records import LATEST_METADATA_VERSION, MetadataRecord
 from milena.protocol.records.batch import BatchView, iter_batches
 from milena.protocol.records.control_records import LeaderChange, Voter, control_batch
+from milena.protocol.records.validation import Origin
 from milena.protocol.types import LeaderEpoch, NodeId, Offset
 from milena.runtime.context import Runtime
 from milena.runtime.logging import get_logger
 from milena.runtime.tasks import Tasks
-from milena.storage.log.append_info import Origin
 from milena.storage.log.unified_log import UnifiedLog
 
 READ_BYTES: Final = 1 << 20

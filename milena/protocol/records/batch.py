@@ -15,6 +15,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import Final, TypedDict
 
+from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.crc import crc32c
 from milena.protocol.types import LeaderEpoch, Offset, ProducerEpoch, ProducerId
 
@@ -61,6 +62,11 @@ class CorruptBatch(ValueError):
 
 class UnsupportedMagic(CorruptBatch):
     """A batch of another format version than 2. Its other fields cannot be read."""
+
+
+class MalformedRecords(KafkaError):
+    """The bytes are not valid batches of the current format, or not exactly one. Kafka refuses these before it looks at
+    the log."""
 
 
 class Codec(IntEnum):
@@ -247,6 +253,24 @@ class BatchView:
         self.crc = self.compute_crc()
         _CRC_AND_ATTRIBUTES.pack_into(self.memory, _CRC_AT, self.crc, attributes)
 
+    def with_records(self, records: bytearray, codec: Codec, *, max_timestamp: int) -> BatchView:
+        """Return a batch with CreateTime and the same header otherwise, and ``records``, which are the same number and
+        compressed with ``codec``."""
+        packed = pack_batch(
+            records,
+            codec=codec,
+            count=self.count,
+            last_offset_delta=self.last_offset_delta,
+            base_timestamp=self.base_timestamp,
+            max_timestamp=max_timestamp,
+            transactional=self.is_transactional,
+            control=self.is_control,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            base_sequence=self.base_sequence,
+        )
+        return BatchView(memoryview(packed))
+
     def __repr__(self) -> str:
         return (
             f"BatchView(offsets {self.base_offset}..{self.last_offset}, epoch {self.leader_epoch}, "
@@ -282,6 +306,34 @@ def iter_batches(data: memoryview) -> Iterator[BatchView]:
     while position < end and (size := batch_size_at(data, position)) is not None and size <= end - position:
         yield BatchView(data[position : position + size])
         position += size
+
+
+def split_batches(records: memoryview) -> list[BatchView]:
+    """Return the complete batches in ``records``.
+
+    Raises MalformedRecords: CORRUPT_MESSAGE, or INVALID_RECORD for the older formats.
+    """
+    size = len(records)
+    try:
+        if size >= HEADER_SIZE and _INT32.unpack_from(records, _LENGTH_AT)[0] == size - LOG_OVERHEAD:
+            return [BatchView(records)]
+        return list(iter_batches(records))
+    except UnsupportedMagic as magic:
+        old = records[_MAGIC_AT] < MAGIC
+        raise MalformedRecords(ErrorCode.INVALID_RECORD if old else ErrorCode.CORRUPT_MESSAGE, str(magic)) from magic
+    except CorruptBatch as error:
+        raise MalformedRecords(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+
+
+def single_batch(records: memoryview) -> BatchView:
+    """Return the only batch in ``records``. Raises MalformedRecords as ``split_batches``, and INVALID_RECORD if there
+    is not exactly one."""
+    batches = split_batches(records)
+    if len(batches) != 1:
+        raise MalformedRecords(
+            ErrorCode.INVALID_RECORD, f"exactly one record batch is expected, there are {len(batches)}"
+        )
+    return batches[0]
 
 
 class BatchHeader(TypedDict, total=False):

@@ -13,14 +13,21 @@ from uuid import UUID
 
 from milena.config.topic_config import TopicConfig
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.protocol.records.batch import NO_LEADER_EPOCH, NO_TIMESTAMP, BatchView, CorruptBatch, TimestampType
+from milena.protocol.records.batch import (
+    NO_LEADER_EPOCH,
+    NO_TIMESTAMP,
+    BatchView,
+    CorruptBatch,
+    single_batch,
+    split_batches,
+)
+from milena.protocol.records.validation import LogValidator, Origin
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.disk import Bytes
 from milena.storage.files.checkpoints import encode_partition_metadata
 from milena.storage.files.end_marker import read_end_marker
 from milena.storage.files.names import PARTITION_METADATA
 from milena.storage.files.txn_index import AbortedTxn, overlapping
-from milena.storage.log.append_info import AppendInfo, Origin
 from milena.storage.log.context import may_be_tiered
 from milena.storage.log.flush import SYNCED_FIRST
 from milena.storage.log.guard import guarded
@@ -28,9 +35,23 @@ from milena.storage.log.local_log import LocalLog
 from milena.storage.log.log_slice import LogSlice
 from milena.storage.log.recovery import replay_producers
 from milena.storage.log.segment import Segment, TimedRecord
-from milena.storage.log.validation import LOG_APPEND_TIME, LogValidator, check_crc, split_batches
 from milena.storage.state.epoch_cache import EpochEntry
 from milena.storage.state.producer_state import EndMarker, KeptBatch
+
+
+class AppendInfo(NamedTuple):
+    """The result of an append. Timestamps are ms, -1 for none."""
+
+    first_offset: Offset
+    last_offset: Offset
+    max_timestamp: int
+    log_append_time: int
+    """The broker's time for topics with LogAppendTime, else -1; for a duplicate, the time of the original batch."""
+    log_start_offset: Offset
+    size: int
+    """Bytes written, 0 for a duplicate."""
+    duplicate: bool = False
+    """Whether the batch was appended before, and nothing was written now."""
 
 
 class UnifiedLog(LocalLog):
@@ -78,13 +99,13 @@ class UnifiedLog(LocalLog):
         Raises KafkaError with Kafka's code (InvalidRecords if single records are refused), and appends nothing then.
         """
         if origin is not Origin.RAFT:
-            validator = LogValidator(self, records, origin, self.context.clock.time_ms())
+            validator = self.validate(records, origin)
             validator.finish()
             return self.append_validated(validator, leader_epoch=leader_epoch)
         batches = split_batches(records)
         offset = self.log_end_offset
         for batch in batches:
-            check_crc(batch)
+            _check_crc(batch)
             batch.assign(offset, leader_epoch)
             offset = batch.next_offset
         return self._append_batches(records, batches, leads=True)
@@ -93,7 +114,9 @@ class UnifiedLog(LocalLog):
     def validate(self, records: memoryview, origin: Origin) -> LogValidator:
         """Check one batch of a client or coordinator, for ``append_validated``. If it has many records, the returned
         validator is not finished. Raises KafkaError if the batch is refused."""
-        return LogValidator(self, records, origin, self.context.clock.time_ms())
+        batch = single_batch(records)
+        now, partition = self.context.clock.time_ms(), (self.topic, self.partition)
+        return LogValidator(batch, self.config, origin, now=now, partition=partition)
 
     @guarded
     def append_validated(self, validator: LogValidator, *, leader_epoch: LeaderEpoch) -> AppendInfo:
@@ -102,10 +125,9 @@ class UnifiedLog(LocalLog):
         Raises KafkaError, and appends nothing then, unless the sync after the write has failed.
         """
         batch = validator.batch
-        sequenced = validator.origin is Origin.CLIENT
-        by_broker = self.config.message_timestamp_type == LOG_APPEND_TIME
+        first, now = self._log_end, self.context.clock.time_ms()
+        validator.assign(first, leader_epoch, now)
         marker = None
-        size = len(batch.memory)
         of_producer = batch.has_producer_id
         if of_producer:
             if batch.is_control:
@@ -113,32 +135,22 @@ class UnifiedLog(LocalLog):
                 if marker is not None:
                     self.producers.check_marker(marker)
             else:
+                sequenced = validator.origin is Origin.CLIENT
                 # A retry of a batch that is already in the log returns its offsets.
                 if sequenced and (kept := self.producers.duplicate_of(batch)) is not None:
                     return self._duplicate(kept)
                 self.producers.check_batch(batch, sequenced=sequenced)
+        size = len(batch.memory)
         if size > self.config.segment_bytes:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
                 f"{size} bytes do not fit into a segment: segment.bytes is {self.config.segment_bytes}",
             )
-        now = self.context.clock.time_ms()
-        if by_broker:
-            batch.set_max_timestamp(TimestampType.LOG_APPEND_TIME, now)
-        first = self._log_end
-        batch.assign(first, leader_epoch)
-        if marker is not None:
-            marker = marker._replace(offset=first)
         self._write(batch.memory, (batch,), now, leads=True)
         if of_producer:
             self._update_producer(batch, marker)
         return AppendInfo(
-            first,
-            batch.last_offset,
-            batch.max_timestamp,
-            batch.max_timestamp if by_broker else NO_TIMESTAMP,
-            self._log_start,
-            size,
+            first, batch.last_offset, batch.max_timestamp, validator.log_append_time, self._log_start, size
         )
 
     @guarded
@@ -160,7 +172,7 @@ class UnifiedLog(LocalLog):
                     f"{self.topic}-{self.partition}: a batch at {batch.base_offset}, "
                     f"where {next_offset} is the next offset",
                 )
-            check_crc(batch)
+            _check_crc(batch)
             accepted.append(batch)
             next_offset = batch.next_offset
         return self._append_batches(records, accepted, leads=False)
@@ -541,6 +553,14 @@ def _beyond_size(excess: int) -> Condition:
 
 def _too_old(now: int, retention_ms: int) -> Condition:
     return lambda segment, _next_base: now - segment.largest_timestamp() > retention_ms
+
+
+def _check_crc(batch: BatchView) -> None:
+    """Raise KafkaError CORRUPT_MESSAGE if the checksum of ``batch`` is wrong."""
+    if not batch.is_valid:
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE, f"the checksum of the batch at {batch.base_offset} is not {batch.crc}"
+        )
 
 
 def _pieces(batches: Sequence[BatchView], limit: int) -> Iterator[tuple[Sequence[BatchView], int]]:

@@ -11,10 +11,10 @@ from milena.config.node_config import NodeConfig
 from milena.config.topic_config import TopicConfig
 from milena.protocol.records.control_records import AbortMarker, control_batch
 from milena.protocol.records.records import BatchBuilder
+from milena.protocol.records.validation import Origin
 from milena.protocol.types import BrokerEpoch, LeaderEpoch
 from milena.runtime.context import Runtime
 from milena.storage.log import tiering
-from milena.storage.log.append_info import Origin
 from milena.storage.log.context import Silence
 from milena.storage.log.unified_log import UnifiedLog
 from milena.storage.manager.log_dir import LogDir

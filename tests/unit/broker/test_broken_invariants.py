@@ -14,8 +14,8 @@ from milena.broker.replica.replica_state import FollowerFetch
 from milena.node.metadata.image import PartitionImage
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.invariants import BrokenInvariant
+from milena.protocol.records.validation import Origin
 from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch
-from milena.storage.log.append_info import Origin
 from milena.storage.log.unified_log import UnifiedLog
 from tests.fixtures.forms import ON_PURE
 from tests.unit.broker.fixtures import ME, OTHER, Bench, batch, led_by

@@ -16,10 +16,10 @@ from milena.config.topic_config import TopicConfig
 from milena.node.metadata.image import TopicImage
 from milena.node.serving.scheduler import LARGE_JOB_BYTES, MAX_CONCURRENT_JOBS, MAX_RESERVED_BYTES, Scheduler
 from milena.protocol.errors import ErrorCode
+from milena.protocol.records import validation
 from milena.protocol.records.batch import BatchView, Codec, iter_batches
 from milena.protocol.records.record_scan import pieces_of
 from milena.protocol.types import Offset
-from milena.storage.log import validation
 from tests.unit.broker.fixtures import ME, OTHER, Bench, batch, led_by, set_isr
 from tests.unit.broker.hand_clock import HandClock
 from tests.unit.broker.long_produces import Produced, end, goes

@@ -9,8 +9,8 @@ import pytest
 from milena.broker.replica.partition import ACKS_ALL, Partition
 from milena.broker.replica.read_result import ReadResult
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.records.validation import InvalidRecords, Origin
 from milena.protocol.types import LeaderEpoch, Offset
-from milena.storage.log.append_info import InvalidRecords, Origin
 from tests.unit.broker.fixtures import ME, OTHER, Bench, batch, led_by
 
 

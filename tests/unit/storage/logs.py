@@ -13,14 +13,14 @@ from milena.config.topic_config import TopicConfig
 from milena.protocol.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Codec, iter_batches
 from milena.protocol.records.control_records import AbortMarker, CommitMarker, control_batch
 from milena.protocol.records.records import Record, build_batch, iter_records
+from milena.protocol.records.validation import Origin
 from milena.protocol.types import LeaderEpoch, Offset, ProducerEpoch, ProducerId
 from milena.runtime.clock import Timer
 from milena.runtime.disk import Disk
 from milena.runtime.files import RealDisk
-from milena.storage.log.append_info import AppendInfo, Origin
 from milena.storage.log.context import LogContext
 from milena.storage.log.loading import open_log
-from milena.storage.log.unified_log import UnifiedLog
+from milena.storage.log.unified_log import AppendInfo, UnifiedLog
 
 TOPIC_ID = UUID(int=0x1234567890ABCDEF1234567890ABCDEF)
 START_MS = 1_700_000_000_000

@@ -11,8 +11,8 @@ import pytest
 
 from milena.protocol.errors import KafkaError
 from milena.protocol.invariants import BrokenInvariant
+from milena.protocol.records.validation import Origin
 from milena.protocol.types import LeaderEpoch, Offset, ProducerId
-from milena.storage.log.append_info import Origin
 from milena.storage.log.broken_log import BrokenLog
 from milena.storage.log.segment import Segment
 from milena.storage.log.unified_log import UnifiedLog

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.batch import BatchView
+from milena.protocol.records.validation import Origin
 from milena.protocol.types import LeaderEpoch, Offset, ProducerEpoch, ProducerId
 from milena.storage.files.producer_snapshot import CorruptSnapshot, decode_snapshot, encode_snapshot
-from milena.storage.log.append_info import AppendInfo, Origin
-from milena.storage.log.unified_log import UnifiedLog
+from milena.storage.log.unified_log import AppendInfo, UnifiedLog
 from milena.storage.state.producer_state import KeptBatch, ProducerEntry, ProducerState
 from tests.unit.storage.logs import START_MS, LogFolder, append, batch_of, marker, values_of
 

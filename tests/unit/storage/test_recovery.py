@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from milena.protocol.records.validation import Origin
 from milena.protocol.types import LeaderEpoch, Offset
-from milena.storage.log.append_info import Origin
 from milena.storage.log.segment import MAX_RELATIVE_OFFSET
 from tests.unit.storage.logs import LogFolder, append, batch_of, marker, values_of
 

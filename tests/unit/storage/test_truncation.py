@@ -9,11 +9,11 @@ import pytest
 
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.batch import BatchView, iter_batches
+from milena.protocol.records.validation import Origin
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.cleaning.rebuilt_batch import emptied
 from milena.storage.files.checkpoints import decode_epochs
 from milena.storage.files.names import EPOCHS, LOG
-from milena.storage.log.append_info import Origin
 from milena.storage.log.unified_log import UnifiedLog
 from milena.storage.state.epoch_cache import EpochEntry
 from tests.unit.storage.logs import START_MS, LogFolder, append, batch_of, marker, values_of

@@ -14,10 +14,9 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.batch import BatchView, Codec, TimestampType, iter_batches, pack_batch
 from milena.protocol.records.compression import compress
 from milena.protocol.records.records import Record, build_batch, iter_records
+from milena.protocol.records.validation import MAX_RECORD_ERRORS, InvalidRecords, Origin
 from milena.protocol.types import LeaderEpoch, Offset
-from milena.storage.log.append_info import InvalidRecords, Origin
 from milena.storage.log.unified_log import UnifiedLog
-from milena.storage.log.validation import MAX_RECORD_ERRORS
 from tests.unit.storage.logs import START_MS, LogFolder, append, batch_of, values_of
 
 HOUR = 3_600_000

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from milena.protocol.records.batch import BatchView, iter_batches
 from milena.protocol.records.records import iter_records, offset_of
+from milena.protocol.records.validation import Origin
 from milena.protocol.types import LeaderEpoch
-from milena.storage.log.append_info import Origin
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.segments.cleaner_offsets import CleanedTo
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata

@@ -8,9 +8,9 @@ from typing import Any
 
 from milena.protocol.records.batch import iter_batches
 from milena.protocol.records.records import iter_records
+from milena.protocol.records.validation import Origin
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.network import FileRange
-from milena.storage.log.append_info import Origin
 from milena.storage.log.loading import open_log
 from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.reading.remote_reader import RemoteLogReader, RemoteRead, RemoteRecords

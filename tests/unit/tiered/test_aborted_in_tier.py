@@ -3,8 +3,8 @@ meanwhile (docs/kafka-semantics.md: Aborted transactions)."""
 
 from __future__ import annotations
 
+from milena.protocol.records.validation import Origin
 from milena.protocol.types import LeaderEpoch, Offset
-from milena.storage.log.append_info import Origin
 from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.reading.remote_reader import RemoteLogReader, RemoteRead
 from milena.tiered.segments.segment_metadata import UNFENCED, RemoteLogSegmentMetadata, RemoteLogSegmentState

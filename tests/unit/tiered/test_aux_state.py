@@ -9,9 +9,9 @@ from random import Random
 import pytest
 
 from milena.protocol.records.batch import CorruptBatch
+from milena.protocol.records.validation import Origin
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.files.producer_snapshot import decode_snapshot, encode_snapshot
-from milena.storage.log.append_info import Origin
 from milena.storage.log.loading import open_log
 from milena.storage.log.recovery import replay_producers
 from milena.storage.log.unified_log import UnifiedLog

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from milena.protocol.errors import KafkaError
+from milena.protocol.records.validation import Origin
 from milena.protocol.types import LeaderEpoch, Offset
-from milena.storage.log.append_info import Origin
 from milena.tiered.metadata.descriptions import described
 from milena.tiered.metadata.metadata_manager import Deposed, RemoteLogMetadataError
 from milena.tiered.segments.segment_metadata import UNFENCED, RemoteLogSegmentState

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from milena.protocol.records.batch import BatchView, Codec, iter_batches
 from milena.protocol.records.record_cursor import DEFAULT_LIMIT
 from milena.protocol.records.records import iter_records, offset_of, timestamp_of
+from milena.protocol.records.validation import Origin
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.disk import Disk
 from milena.runtime.files import RealDisk
@@ -19,7 +20,6 @@ from milena.storage.cleaning.round import NewSegment, Round
 from milena.storage.cleaning.swap import generation_of, swap_in
 from milena.storage.cleaning.work import work_on
 from milena.storage.files.names import LOG
-from milena.storage.log.append_info import Origin
 from milena.storage.log.unified_log import UnifiedLog
 from tests.unit.storage.logs import START_MS, LogFolder, batch_of, marker
 

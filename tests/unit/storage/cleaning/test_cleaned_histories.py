@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from milena.protocol.records.batch import BatchView, Codec, iter_batches
 from milena.protocol.records.records import iter_records, offset_of, timestamp_of
+from milena.protocol.records.validation import Origin
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.cleaning.offset_map import ENTRY_SIZE
 from milena.storage.files.names import EPOCHS, SNAPSHOT
-from milena.storage.log.append_info import Origin
 from milena.storage.log.unified_log import UnifiedLog
 from tests.fixtures.properties import examples
 from tests.unit.storage.cleaning.cleaned_logs import DAY_MS, KeyedLog

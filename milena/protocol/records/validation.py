@@ -8,24 +8,19 @@ Records are read a second time only to report refused ones, or to recompress the
 from __future__ import annotations
 
 from collections.abc import Generator
-from struct import Struct
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from enum import Enum
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.batch import (
     CONTROL,
     HEADER_SIZE,
-    LOG_OVERHEAD,
-    MAGIC,
     NO_TIMESTAMP,
     TIME_OF_APPEND,
     BatchView,
     Codec,
     CorruptBatch,
     TimestampType,
-    UnsupportedMagic,
-    iter_batches,
-    pack_batch,
 )
 from milena.protocol.records.compression import compressed
 from milena.protocol.records.record_scan import (
@@ -38,11 +33,7 @@ from milena.protocol.records.record_scan import (
     scan_few_records,
     scan_records,
 )
-from milena.storage.log.append_info import InvalidRecords, MalformedRecords, Origin, RecordError
-from milena.storage.log.context import NamedLog
-
-if TYPE_CHECKING:
-    from milena.config.topic_config import TopicConfig
+from milena.protocol.types import LeaderEpoch, Offset, TopicPartition
 
 LOG_APPEND_TIME: Final = "LogAppendTime"
 MAX_RECORD_ERRORS: Final = 1000
@@ -50,9 +41,6 @@ MAX_RECORD_ERRORS: Final = 1000
 batch."""
 Steps: TypeAlias = Generator[int, None, None]
 """A check in progress. Yields the estimated work since the last step, in records."""
-_INT32: Final = Struct(">i")
-_LENGTH_AT: Final = 8
-_MAGIC_AT: Final = 16
 _CODEC_MASK: Final = 0x07
 _CODECS: Final = {
     "uncompressed": Codec.NONE,
@@ -63,74 +51,114 @@ _CODECS: Final = {
 }
 
 
-class ConfiguredLog(NamedLog, Protocol):
-    """The part of a log that the checks need."""
+class Origin(Enum):
+    """The source of a batch that is appended to a leader's log (Kafka's ``AppendOrigin``). It determines the checks."""
+
+    CLIENT = "client"
+    """A producer: all of Kafka's checks."""
+    COORDINATOR = "coordinator"
+    """The broker itself, for groups and transactions: it may write control batches, and its batches have no
+    sequences."""
+    RAFT = "raft"
+    """The controller, for the metadata log: any number of batches, whose records are not checked."""
+
+
+class RecordError(NamedTuple):
+    """The error of one record: its index in the batch, and the reason."""
+
+    record: int
+    message: str
+
+
+class InvalidRecords(KafkaError):
+    """A batch was refused because of some of its records (KIP-467)."""
+
+    def __init__(self, code: ErrorCode, message: str, errors: tuple[RecordError, ...]) -> None:
+        super().__init__(code, message)
+        self.record_errors = errors
+
+
+class TopicRules(Protocol):
+    """The part of a topic's configuration that the checks use (``config.topic_config.TopicConfig``)."""
 
     @property
-    def config(self) -> TopicConfig: ...
-
-
-def split_batches(records: memoryview) -> list[BatchView]:
-    """Return the complete batches in ``records``.
-
-    Raises MalformedRecords: CORRUPT_MESSAGE, or INVALID_RECORD for the older formats.
-    """
-    size = len(records)
-    try:
-        if size >= HEADER_SIZE and _INT32.unpack_from(records, _LENGTH_AT)[0] == size - LOG_OVERHEAD:
-            return [BatchView(records)]
-        return list(iter_batches(records))
-    except UnsupportedMagic as magic:
-        old = records[_MAGIC_AT] < MAGIC
-        raise MalformedRecords(ErrorCode.INVALID_RECORD if old else ErrorCode.CORRUPT_MESSAGE, str(magic)) from magic
-    except CorruptBatch as error:
-        raise MalformedRecords(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-
-
-def check_crc(batch: BatchView) -> None:
-    """Raise KafkaError CORRUPT_MESSAGE if the checksum of ``batch`` is wrong."""
-    if not batch.is_valid:
-        raise KafkaError(
-            ErrorCode.CORRUPT_MESSAGE, f"the checksum of the batch at {batch.base_offset} is not {batch.crc}"
-        )
+    def max_message_bytes(self) -> int: ...
+    @property
+    def message_timestamp_type(self) -> str: ...
+    @property
+    def message_timestamp_before_max_ms(self) -> int: ...
+    @property
+    def message_timestamp_after_max_ms(self) -> int: ...
+    @property
+    def compacted(self) -> bool: ...
+    @property
+    def compression_type(self) -> str: ...
+    @property
+    def compression_gzip_level(self) -> int: ...
+    @property
+    def compression_lz4_level(self) -> int: ...
+    @property
+    def compression_zstd_level(self) -> int: ...
 
 
 class LogValidator:
-    """Checks one batch of a client or coordinator before it is appended.
+    """Checks one batch of a client or coordinator, and assigns its offsets and timestamp when it is appended.
 
     The constructor checks a batch with few uncompressed records completely. Others are checked in steps by ``advance``.
-    After that, ``batch`` is the batch to append, with the largest timestamp of its records; with LogAppendTime the
-    append sets the timestamp. ``config`` is the configuration of the log at the start. If it has changed at the end,
-    the batch must be checked again.
+    After that ``batch`` is the batch to append, once ``assign`` was called. ``config`` is the topic's configuration at
+    the start. If it has changed at the end, the batch must be checked again.
 
     The constructor and ``advance`` raise KafkaError with Kafka's code if the batch is refused, InvalidRecords if single
     records are.
     """
 
-    __slots__ = ("_by_broker", "_log", "_newest", "_oldest", "_steps", "batch", "config", "origin")
+    __slots__ = (
+        "_by_broker",
+        "_largest",
+        "_newest",
+        "_oldest",
+        "_other_codec",
+        "_partition",
+        "_steps",
+        "batch",
+        "config",
+        "origin",
+    )
 
-    def __init__(self, log: ConfiguredLog, records: memoryview, origin: Origin, now: int) -> None:
-        """``records``: one batch. ``now``: the time (ms) for the limits of timestamps."""
-        batches = split_batches(records)
-        if len(batches) != 1:
-            raise MalformedRecords(
-                ErrorCode.INVALID_RECORD, f"exactly one record batch is expected, there are {len(batches)}"
-            )
-        self.batch = batches[0]
+    def __init__(
+        self, batch: BatchView, config: TopicRules, origin: Origin, *, now: int, partition: TopicPartition
+    ) -> None:
+        """``now``: the time (ms) for the limits of timestamps. ``partition`` is named in error messages."""
+        self.batch = batch
+        self.config = config
         self.origin = origin
-        config = self.config = log.config
-        self._log = log
+        self._partition = partition
         self._by_broker = config.message_timestamp_type == LOG_APPEND_TIME
         self._oldest = now - config.message_timestamp_before_max_ms
         self._newest = now + config.message_timestamp_after_max_ms
-        self._steps: Steps | None = None
         self._check_header()
-        self._check_few_records()
+        self._other_codec = _codec_to_change_to(batch, config.compression_type)
+        self._largest = NO_TIMESTAMP
+        """The largest timestamp of the records (ms), known after the scan."""
+        self._steps: Steps | None = None
+        try:
+            facts = scan_few_records(batch)
+            if facts is not None:
+                self._largest = _largest_timestamp(batch, facts)
+            if facts is None or self._other_codec is not None or self._may_refuse(facts):
+                self._steps = self._check_in_steps(facts)
+        except CorruptBatch as error:
+            raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
 
     @property
     def is_finished(self) -> bool:
         """Whether the check is complete, so that ``batch`` may be appended."""
         return self._steps is None
+
+    @property
+    def log_append_time(self) -> int:
+        """The time (ms) that ``assign`` wrote into the batch of a topic with LogAppendTime, else -1."""
+        return self.batch.max_timestamp if self._by_broker else NO_TIMESTAMP
 
     def advance(self) -> int | None:
         """Do one step of the check. Returns the estimated work, in records; None if the check is complete."""
@@ -147,6 +175,15 @@ class LogValidator:
         while self.advance() is not None:
             pass
 
+    def assign(self, offset: Offset, leader_epoch: LeaderEpoch, now: int) -> None:
+        """Write into the batch the offset of its first record, the leader epoch, and its largest timestamp, which is
+        ``now`` (ms) for topics with LogAppendTime."""
+        if self._by_broker:
+            self.batch.set_max_timestamp(TimestampType.LOG_APPEND_TIME, now)
+        else:
+            self.batch.set_max_timestamp(TimestampType.CREATE_TIME, self._largest)
+        self.batch.assign(offset, leader_epoch)
+
     def _check_header(self) -> None:
         """Refuse a batch that is damaged or too large, or with a header that the origin may not send."""
         batch, of_client = self.batch, self.origin is Origin.CLIENT
@@ -155,7 +192,7 @@ class LogValidator:
                 ErrorCode.INVALID_RECORD, f"the base offset of the batch should be 0, it is {batch.base_offset}"
             )
         if len(batch.memory) > self.config.max_message_bytes:
-            raise self._too_large(len(batch.memory))
+            raise _too_large(len(batch.memory), self.config.max_message_bytes)
         if not batch.is_valid:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the checksum of the batch is not {batch.crc}")
         problem = None
@@ -177,54 +214,35 @@ class LogValidator:
         if codec > Codec.ZSTD:
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec} is unknown")
 
-    def _check_few_records(self) -> None:
-        """Check few uncompressed records at once; leave others to ``advance``."""
-        try:
-            facts = scan_few_records(self.batch)
-            if facts is not None:
-                largest = self._largest_timestamp(facts)
-                if not self._may_refuse(facts, largest) and self._other_codec() is None:
-                    self._set_timestamp(largest)
-                    return
-        except CorruptBatch as error:
-            raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
-        self._steps = self._check_in_steps(facts)
-
     def _check_in_steps(self, facts: RecordFacts | None) -> Steps:
-        """Check the records. ``facts``: the result of the scan, None if it is not done yet."""
-        batch = self.batch
+        """Check the records, and replace the batch if the topic needs another codec. ``facts``: the result of the scan,
+        None if it is not done yet."""
+        batch, codec, limit = self.batch, self._other_codec, self.config.max_message_bytes
         try:
             if facts is None:
                 facts = yield from scan_records(pieces_of(batch), batch.count, batch.codec)
-            largest = self._largest_timestamp(facts)
-            if self._may_refuse(facts, largest):
+                self._largest = _largest_timestamp(batch, facts)
+            if self._may_refuse(facts):
                 yield from self._report_refused()
-            codec = self._other_codec()
-            if codec is not None:
-                yield from self._recompress(codec, facts, largest)
-            elif batch.is_compressed and not facts.in_order:
-                raise CorruptBatch("the offsets of the records in a compressed batch are not 0, 1, 2...")
+            if codec is None:
+                if batch.is_compressed and not facts.in_order:
+                    raise CorruptBatch("the offsets of the records in a compressed batch are not 0, 1, 2...")
+                return
+            pieces = pieces_of(batch) if facts.in_order else renumbered(batch)
+            records = bytearray()
+            for piece in compressed(codec, pieces, _level(self.config, codec)):
+                records += piece
+                # Checked at each piece, so that a batch that grows cannot use more memory.
+                if HEADER_SIZE + len(records) > limit:
+                    raise _too_large(HEADER_SIZE + len(records), limit)
+                yield STEP
         except CorruptBatch as error:
             raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
-        self._set_timestamp(largest)
+        self.batch = batch.with_records(records, codec, max_timestamp=self._largest)
 
-    def _set_timestamp(self, largest: int) -> None:
-        if not self._by_broker:
-            self.batch.set_max_timestamp(TimestampType.CREATE_TIME, largest)
-
-    def _largest_timestamp(self, facts: RecordFacts) -> int:
-        """Return the largest timestamp of the records (ms). Raises CorruptBatch if one does not fit into 64 bits."""
-        batch = self.batch
-        if batch.attributes & TIME_OF_APPEND:
-            return max(NO_TIMESTAMP, batch.max_timestamp)
-        smallest, largest = batch.base_timestamp + facts.smallest_delta, batch.base_timestamp + facts.largest_delta
-        if smallest < -1 << 63 or largest >= 1 << 63:
-            raise CorruptBatch("a timestamp of more than 64 bits")
-        return largest if largest > NO_TIMESTAMP else NO_TIMESTAMP
-
-    def _may_refuse(self, facts: RecordFacts, largest: int) -> bool:
+    def _may_refuse(self, facts: RecordFacts) -> bool:
         """Whether records may have to be refused, so that each must be checked. A missing timestamp counts as old."""
-        batch = self.batch
+        batch, largest = self.batch, self._largest
         if facts.keyless and self.config.compacted and not batch.is_control:
             return True
         if batch.attributes & TIME_OF_APPEND:
@@ -258,10 +276,10 @@ class LogValidator:
         """Return the error of a record, None if it is valid."""
         batch = self.batch
         if self.config.compacted and not head.has_key and not batch.is_control:
-            where = f"{self._log.topic}-{self._log.partition}"
+            topic, partition = self._partition
             return (
                 ErrorCode.INVALID_RECORD,
-                f"Compacted topic cannot accept message without key in topic partition {where}",
+                f"Compacted topic cannot accept message without key in topic partition {topic}-{partition}",
             )
         claimed = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
         timestamp = batch.max_timestamp if claimed else batch.base_timestamp + head.timestamp_delta
@@ -277,50 +295,40 @@ class LogValidator:
             return ErrorCode.INVALID_TIMESTAMP, "Producer should not set timestamp type to LogAppendTime."
         return None
 
-    def _other_codec(self) -> Codec | None:
-        """Return the codec for recompression, None if the batch has the right one."""
-        batch, compression = self.batch, self.config.compression_type
-        if compression == "producer" or (batch.is_control and not batch.is_compressed):
+
+def _largest_timestamp(batch: BatchView, facts: RecordFacts) -> int:
+    """Return the largest timestamp of the records (ms). Raises CorruptBatch if one does not fit into 64 bits."""
+    if batch.attributes & TIME_OF_APPEND:
+        return max(NO_TIMESTAMP, batch.max_timestamp)
+    smallest, largest = batch.base_timestamp + facts.smallest_delta, batch.base_timestamp + facts.largest_delta
+    if smallest < -1 << 63 or largest >= 1 << 63:
+        raise CorruptBatch("a timestamp of more than 64 bits")
+    return largest if largest > NO_TIMESTAMP else NO_TIMESTAMP
+
+
+def _codec_to_change_to(batch: BatchView, compression: str) -> Codec | None:
+    """Return the codec of ``compression.type``, None if the batch may keep its own."""
+    if compression == "producer" or (batch.is_control and not batch.is_compressed):
+        return None
+    codec = _CODECS[compression]
+    return None if codec is batch.codec else codec
+
+
+def _level(config: TopicRules, codec: Codec) -> int | None:
+    """Return the configured level of ``codec``, None if it has none."""
+    match codec:
+        case Codec.GZIP:
+            return config.compression_gzip_level
+        case Codec.LZ4:
+            return config.compression_lz4_level
+        case Codec.ZSTD:
+            return config.compression_zstd_level
+        case _:
             return None
-        codec = _CODECS[compression]
-        return None if codec is batch.codec else codec
 
-    def _recompress(self, codec: Codec, facts: RecordFacts, largest: int) -> Steps:
-        """Replace the batch by one with the same records, compressed with ``codec``, with consecutive offsets. Raises
-        KafkaError if it becomes too large."""
-        batch, config = self.batch, self.config
-        level = {
-            Codec.GZIP: config.compression_gzip_level,
-            Codec.LZ4: config.compression_lz4_level,
-            Codec.ZSTD: config.compression_zstd_level,
-        }.get(codec)
-        out = bytearray()
-        for piece in compressed(codec, pieces_of(batch) if facts.in_order else renumbered(batch), level):
-            out += piece
-            # Checked at each piece, so that a batch that grows cannot use more memory.
-            if HEADER_SIZE + len(out) > config.max_message_bytes:
-                raise self._too_large(HEADER_SIZE + len(out))
-            yield STEP
-        packed = pack_batch(
-            out,
-            codec=codec,
-            count=batch.count,
-            last_offset_delta=batch.last_offset_delta,
-            base_timestamp=batch.base_timestamp,
-            max_timestamp=largest,
-            transactional=batch.is_transactional,
-            control=batch.is_control,
-            producer_id=batch.producer_id,
-            producer_epoch=batch.producer_epoch,
-            base_sequence=batch.base_sequence,
-        )
-        self.batch = BatchView(memoryview(packed))
 
-    def _too_large(self, size: int) -> KafkaError:
-        return KafkaError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"the batch has {size} bytes, max.message.bytes is {self.config.max_message_bytes}",
-        )
+def _too_large(size: int, limit: int) -> KafkaError:
+    return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"the batch has {size} bytes, max.message.bytes is {limit}")
 
 
 def _first_three(errors: list[RecordError], count: int) -> str:

@@ -29,7 +29,7 @@ from milena.broker.controller_link.producer_ids import ProducerIds
 from milena.broker.follower.fetchers import Fetchers
 from milena.broker.gauges import register_gauges
 from milena.broker.group_wiring import group_coordinator
-from milena.broker.hosting.applier import Applier
+from milena.broker.hosting.applier import Applier, PartitionServices, RoleServices
 from milena.broker.hosting.config_store import ConfigStore
 from milena.broker.hosting.directory_assigner import DirectoryAssigner
 from milena.broker.hosting.log_mover import LogMover
@@ -186,24 +186,12 @@ class Broker:
         return tier
 
     def _new_applier(self) -> Applier:
-        return Applier(
-            self.node_id,
-            self._metadata.image,
-            self.partitions,
-            self.logs,
-            self.configs,
-            self.purgatory,
-            self.meters,
-            self.replication,
-            self.groups,
-            self._assigner,
-            self.fetchers,
-            self.expected_followers,
-            self.log_mover,
-            self.tier,
-            self.runtime.clock,
-            self.runtime.contained,
+        services = PartitionServices(
+            self.partitions, self.logs, self.configs, self.purgatory, self.meters, self.replication
         )
+        roles = RoleServices(self.groups, self.fetchers, self.expected_followers, self.log_mover, self.tier)
+        clock, contained = self.runtime.clock, self.runtime.contained
+        return Applier(self.node_id, self._metadata.image, services, roles, self._assigner, clock, contained)
 
     def _new_server(self, config: NodeConfig, rules: Rules, apis: ApiTable) -> Server:
         return Server(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -46,36 +47,38 @@ MISSING: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 """The error code for a partition that the response lacks."""
 
 
+@dataclass(frozen=True, slots=True)
+class FetcherContext:
+    """What all fetchers of a broker share."""
+
+    settings: LinkSettings
+    clock: Clock
+    contained: Containment
+    bytes_in: Counter
+    """Counts the bytes that leaders sent and that were appended."""
+    quota: ReplicaQuota
+    topic_id_of: Callable[[str], UUID | None]
+    """Returns a topic's id by its name in the current metadata, None if it is unknown."""
+
+
 class Fetcher:
     """Runs as one task, from the first partition added to the last one removed."""
 
-    def __init__(
-        self,
-        name: str,
-        leader: NodeId,
-        link: LeaderLink,
-        settings: LinkSettings,
-        clock: Clock,
-        contained: Containment,
-        bytes_in: Counter,
-        topic_id_of: Callable[[str], UUID | None],
-        quota: ReplicaQuota,
-        aux: AuxBuilder,
-    ) -> None:
+    def __init__(self, name: str, leader: NodeId, link: LeaderLink, aux: AuxBuilder, context: FetcherContext) -> None:
         self.name: Final = name
         self.leader: Final = leader
         self.members: Final[dict[FollowerState, None]] = {}
-        self.rate = Rate(clock)
+        self.rate = Rate(context.clock)
         """The rate of answered fetches."""
         self.died = False
         """Whether the task has ended with an error."""
         self._link = link
-        self._settings = settings
-        self._clock = clock
-        self._contained = contained
-        self._bytes_in = bytes_in
-        self._topic_id_of = topic_id_of
-        self._quota = quota
+        self._settings = context.settings
+        self._clock = context.clock
+        self._contained = context.contained
+        self._bytes_in = context.bytes_in
+        self._topic_id_of = context.topic_id_of
+        self._quota = context.quota
         self._aux = aux
         self._session = FollowerSession()
         self._truncating: dict[FollowerState, None] = {}

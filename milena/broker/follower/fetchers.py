@@ -9,7 +9,7 @@ from uuid import UUID
 
 from milena.broker.follower.aux_builder import AuxBuilder
 from milena.broker.follower.fetch_states import FetchState
-from milena.broker.follower.fetcher import Fetcher
+from milena.broker.follower.fetcher import Fetcher, FetcherContext
 from milena.broker.follower.follower_state import FollowerState
 from milena.broker.follower.leader_link import LeaderLink, LinkSettings
 from milena.broker.replica.partition import Partition
@@ -48,7 +48,6 @@ class Fetchers:
         """``broker_epoch``: returns this broker's current epoch, which is sent with each fetch (KIP-903)."""
         self.tier: Tier | None = None
         """The tier, for followers that start there; None without one."""
-        self._quota = quota
         self._runtime = runtime
         self._tasks = tasks
         self._node_id = NodeId(config.node_id)
@@ -58,7 +57,14 @@ class Fetchers:
         self._metrics = metrics
         self._image = image
         self._broker_epoch = broker_epoch
-        self._bytes_in = metrics.counter(_BYTES_IN, "Bytes appended that leaders sent.")
+        self._context = FetcherContext(
+            self._settings,
+            runtime.clock,
+            runtime.contained,
+            metrics.counter(_BYTES_IN, "Bytes appended that leaders sent."),
+            quota,
+            self._topic_id_of,
+        )
         self._fetchers: dict[tuple[NodeId, int], Fetcher] = {}
         self._assignments: dict[tuple[str, int], tuple[FollowerState, Fetcher]] = {}
         self._closed = False
@@ -149,18 +155,9 @@ class Fetchers:
     def _fetcher(self, leader: NodeId, number: int) -> Fetcher:
         fetcher = self._fetchers.get((leader, number))
         if fetcher is None:
-            fetcher = Fetcher(
-                f"ReplicaFetcherThread-{number}-{leader}",
-                leader,
-                self._link(leader, f"fetcher-{number}"),
-                self._settings,
-                self._runtime.clock,
-                self._runtime.contained,
-                self._bytes_in,
-                self._topic_id_of,
-                self._quota,
-                AuxBuilder(self._link(leader, f"fetcher-{number}-aux"), lambda: self.tier),
-            )
+            name, link = f"ReplicaFetcherThread-{number}-{leader}", self._link(leader, f"fetcher-{number}")
+            aux = AuxBuilder(self._link(leader, f"fetcher-{number}-aux"), lambda: self.tier)
+            fetcher = Fetcher(name, leader, link, aux, self._context)
             self._fetchers[leader, number] = fetcher
             fetcher.start(self._tasks)
         return fetcher

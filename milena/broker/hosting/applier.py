@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from uuid import UUID
@@ -57,6 +58,30 @@ class Coordinator(Protocol):
     def topics_deleted(self, topics: Mapping[UUID, str]) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class PartitionServices:
+    """What this broker's partitions are created from, and the set that they are in."""
+
+    partitions: PartitionSet
+    logs: LogManager
+    configs: ConfigStore
+    purgatory: Purgatory
+    meters: BrokerMeters
+    replication: Replication
+
+
+@dataclass(frozen=True, slots=True)
+class RoleServices:
+    """What depends on the roles of this broker's partitions: leader, follower, offline or removed."""
+
+    groups: Coordinator
+    fetchers: Fetchers
+    expected_followers: ExpectedFollowers
+    mover: LogMover
+    tier: RemoteLogManager | None
+    """None without a remote tier."""
+
+
 class Applier:
     """Creates, leads, follows and deletes partitions."""
 
@@ -64,18 +89,9 @@ class Applier:
         self,
         node_id: NodeId,
         image: Callable[[], MetadataImage],
-        partitions: PartitionSet,
-        logs: LogManager,
-        configs: ConfigStore,
-        purgatory: Purgatory,
-        meters: BrokerMeters,
-        replication: Replication,
-        groups: Coordinator,
+        services: PartitionServices,
+        roles: RoleServices,
         assigner: DirectoryAssigner,
-        fetchers: Fetchers,
-        expected_followers: ExpectedFollowers,
-        mover: LogMover,
-        tier: RemoteLogManager | None,
         clock: Clock,
         contained: Containment,
     ) -> None:
@@ -84,19 +100,19 @@ class Applier:
         self.started = False
         self._node_id = node_id
         self._image = image
-        self._partitions = partitions
-        self._logs = logs
-        self._configs = configs
-        self._purgatory = purgatory
-        self._meters = meters
-        self._replication = replication
-        self._groups = groups
+        self._partitions = services.partitions
+        self._logs = services.logs
+        self._configs = services.configs
+        self._purgatory = services.purgatory
+        self._meters = services.meters
+        self._replication = services.replication
+        self._groups = roles.groups
         self._assigner = assigner
         self._warned_directories: set[tuple[UUID, UUID]] = set()
-        self._fetchers = fetchers
-        self._expected_followers = expected_followers
-        self._mover = mover
-        self._tier = tier
+        self._fetchers = roles.fetchers
+        self._expected_followers = roles.expected_followers
+        self._mover = roles.mover
+        self._tier = roles.tier
         self._clock = clock
         self._contained = contained
         self._pending: dict[tuple[str, int], None] = {}
@@ -105,7 +121,7 @@ class Applier:
         self._idle = asyncio.Event()
         self._on_progress: Callable[[], None] = lambda: None
         self._log = get_logger("applier")
-        logs.set_ended_listener(self.log_failed)
+        self._logs.set_ended_listener(self.log_failed)
 
     def start(self, tasks: Tasks) -> None:
         """Start applying the whole image, and every delta from now on. The logs must be loaded."""

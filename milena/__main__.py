@@ -56,7 +56,8 @@ def main() -> int:
     try:
         return run(sys.argv[1:])
     except UserError as error:
-        print(f"milena: {error}", file=sys.stderr)
+        for line in (error, *getattr(error, "__notes__", ())):
+            print(f"milena: {line}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
         # The reader has exited (`milena consume t | head`); keep Python from flushing into the closed pipe at exit.

@@ -9,6 +9,7 @@ COMMANDS = {
     "logs": ("milena.up.logs:main", "print the logs of a cluster's nodes"),
     "lab": ("milena.steering.command:main", "control a test node: hold requests, cut links, power it off"),
     "node": ("milena.commands.node:main", "run one node from its properties file"),
+    "config": ("milena.commands.config:main", "check a configuration without starting a node"),
     "container": ("milena.commands.container:main", "run one node as Kafka's container image does"),
     "topic": ("milena.commands.topic:main", "create, list, describe, delete or alter topics, delete records"),
     "group": ("milena.commands.group:main", "list, describe and delete consumer groups, reset their offsets"),

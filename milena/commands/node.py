@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 
 from milena.command_line.errors import UserError
 from milena.command_line.options import CommandLine, Option, Positional, port_number, seconds
@@ -16,11 +17,14 @@ from milena.up.processes import PARENT_FD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from milena.command_line.options import Values
     from milena.config.node_config import NodeConfig
+    from milena.config.sources import Settings
 
+STRICT = "MILENA_STRICT_CONFIG"
+"""The variable that makes unknown keys an error."""
 START_UP_THRESHOLDS = (100_000, 50, 100)
 """Start-up creates many objects and no garbage; ``settle_memory`` resets it."""
 
@@ -71,40 +75,54 @@ def main(arguments: Sequence[str]) -> int:
 
     with lean_import():
         from milena.commands.serving import NodeProcess
+        from milena.config.broker_config import unknown_keys
         from milena.config.values import ConfigError
         from milena.runtime.logging import configure
         from milena.runtime.process import run_node
 
     try:
         configure(level=values.log_level)
-        config = read_config(values, use_environment=cluster is None)
-        process = NodeProcess(config, values, cluster, is_child=is_child)
-    except ConfigError as error:
-        raise UserError(str(error)) from None
     except ValueError as error:
         raise UserError(f"--log-level: {error}") from None
-    return run_node(process.run)
+    settings = read_settings(values, use_environment=cluster is None)
+    misses = [key.error for key in unknown_keys(settings) if key.near_miss and not settings[key.name].typed]
+    report(misses)
+    try:
+        config = checked(settings, os.environ)
+        process = NodeProcess(config, values, cluster, is_child=is_child)
+    except ConfigError as error:
+        raise with_notes(UserError(str(error)), misses) from None
+    except UserError as error:
+        raise with_notes(error, misses) from None
+    code = run_node(process.run)
+    if code:
+        report(misses)
+    return code
 
 
-def read_config(values: Values, *, use_environment: bool) -> NodeConfig:
-    """Return the node's configuration. Raises ConfigError naming source and key, UserError for an unreadable file."""
+def report(lines: Sequence[str]) -> None:
+    """Print lines to standard error, as errors are printed."""
+    for line in lines:
+        print(f"milena: {line}", file=sys.stderr, flush=True)
+
+
+def with_notes(error: UserError, lines: Sequence[str]) -> UserError:
+    """Return the error with lines that are printed after its message: a misspelt key may have caused it."""
+    for line in lines:
+        error.add_note(line)
+    return error
+
+
+def checked(settings: Settings, environment: Mapping[str, str]) -> NodeConfig:
+    """Return the node's configuration. Raises ConfigError naming source and key, and UserError for a listener whose
+    protocol is not supported."""
     from milena.config.node_config import NodeConfig
-    from milena.config.sources import Settings, from_environment, from_overrides, from_properties
+    from milena.config.unknown_keys import listed
+    from milena.config.values import ConfigError
 
-    settings: Settings = {}
-    if values.file is not None:
-        try:
-            with open(values.file, "rb") as file:
-                settings |= from_properties(file.read(), values.file)
-        except OSError as error:
-            cluster = cluster_of(values.file)
-            missing = cluster is not None and isinstance(error, FileNotFoundError)
-            name = os.path.basename(os.path.dirname(os.path.abspath(values.file)))
-            hint = f"; `milena up` and `milena lab {name} start` write the file again" if missing else ""
-            raise UserError(f"{values.file}: {error.strerror}{hint}") from None
-    if use_environment:
-        settings |= from_environment(os.environ)
-    config = NodeConfig(settings | from_overrides(values.override))
+    config = NodeConfig(settings)
+    if config.unknown and environment.get(STRICT, "") not in ("", "0"):
+        raise ConfigError(f"{STRICT} is set, and keys are unknown: {listed(config.unknown)}")
     for listener in config.listeners:
         if listener.security_protocol != "PLAINTEXT":
             raise UserError(
@@ -112,6 +130,30 @@ def read_config(values: Values, *, use_environment: bool) -> NodeConfig:
                 "only PLAINTEXT is (listener.security.protocol.map)"
             )
     return config
+
+
+def read_settings(values: Values, *, use_environment: bool) -> Settings:
+    """Return the node's settings: of the file, then the environment, then --override. Raises UserError for an
+    unreadable file or a malformed line."""
+    from milena.config.sources import from_environment, from_overrides, from_properties
+    from milena.config.values import ConfigError
+
+    settings: Settings = {}
+    try:
+        if values.file is not None:
+            with open(values.file, "rb") as file:
+                settings |= from_properties(file.read(), values.file)
+        if use_environment:
+            settings |= from_environment(os.environ)
+        return settings | from_overrides(values.override)
+    except ConfigError as error:
+        raise UserError(str(error)) from None
+    except OSError as error:
+        cluster = cluster_of(values.file)
+        missing = cluster is not None and isinstance(error, FileNotFoundError)
+        name = os.path.basename(os.path.dirname(os.path.abspath(values.file)))
+        hint = f"; `milena up` and `milena lab {name} start` write the file again" if missing else ""
+        raise UserError(f"{values.file}: {error.strerror}{hint}") from None
 
 
 def join_supervisor(cluster: ClusterDir) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from milena.config.definitions import REQUIRED, unknown
+from milena.config.definitions import REQUIRED
 from milena.config.keys import DYNAMIC_KEYS, KEYS, REMOVED, REMOVED_FROM_MILENA, UNSUPPORTED
-from milena.config.sources import Settings
+from milena.config.sources import VARIABLE, Settings, variable_of
+from milena.config.unknown_keys import UnknownKey, listed, unknown_key
 from milena.config.values import ConfigError, Value
 
 SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -39,44 +41,82 @@ def defaults() -> dict[str, Value]:
     return {key.name: key.default for key in DYNAMIC_KEYS.values() if key.default is not REQUIRED}
 
 
-def parse_settings(settings: Settings) -> tuple[dict[str, Value], list[str]]:
-    """Return the typed values of the settings, and warnings about settings without effect.
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What settings contain."""
 
-    Raises ConfigError, naming the source, for unknown keys and invalid values.
+    values: dict[str, Value]
+    """The typed values of the supported keys."""
+    unknown: tuple[UnknownKey, ...]
+    unsupported: tuple[str, ...]
+    """``SOURCE: KEY`` of the keys of Kafka that Milena does not support yet."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """At most one warning about unknown keys and one about unsupported ones."""
+        found = []
+        if self.unknown:
+            found.append(f"unknown keys, without effect: {listed(self.unknown)}")
+        if self.unsupported:
+            found.append(f"keys not supported yet, without effect: {'; '.join(self.unsupported)}")
+        return tuple(found)
+
+
+def parse_settings(settings: Settings) -> Parsed:
+    """Return the typed values of the settings, and the keys without effect.
+
+    Raises ConfigError, naming the source, for invalid values, and for unknown keys that were typed as arguments.
     """
+    unknown = unknown_keys(settings)
+    refused = [key for key in unknown if settings[key.name].typed and key.name not in REMOVED | REMOVED_FROM_MILENA]
+    if refused:
+        raise ConfigError(refused[0].error)
     values: dict[str, Value] = {}
-    warnings: list[str] = []
-    free = tuple(settings[name].value.strip() for name in PLUG_IN_PREFIXES if name in settings)
     for name, setting in settings.items():
         key = KEYS.get(name)
-        if key is None:
-            if not free or not name.startswith(free):
-                warnings += _without_effect(name, setting.source)
-            continue
-        try:
-            values[name] = key.parse(setting.value)
-        except ConfigError as error:
-            raise ConfigError(f"{setting.source}: {error}") from None
+        if key is not None:
+            try:
+                values[name] = key.parse(setting.value)
+            except ConfigError as error:
+                raise ConfigError(f"{setting.source}: {error}") from None
     for name, other in ROLE_SYNONYMS:
         if name not in values and other in values:
             values[name] = values[other]
-    return values, warnings
+    unsupported = tuple(f"{setting.source}: {name}" for name, setting in settings.items() if name in UNSUPPORTED)
+    return Parsed(values, unknown, unsupported)
 
 
-def require(values: Mapping[str, Value]) -> None:
-    """Raises ConfigError if a key without default is missing."""
-    for key in KEYS.values():
-        if key.default is REQUIRED and key.name not in values:
-            raise ConfigError(f'Missing required configuration "{key.name}" which has no default value.')
+def unknown_keys(settings: Settings) -> tuple[UnknownKey, ...]:
+    """Return the settings with unknown keys. Keys with the prefixes of plug-ins and listeners are known."""
+    free = (*FREE_PREFIXES, *(settings[name].value.strip() for name in PLUG_IN_PREFIXES if name in settings))
+    prefixes = tuple(filter(None, free))
+    return tuple(
+        unknown_key(name, setting)
+        for name, setting in settings.items()
+        if name not in KEYS and name not in UNSUPPORTED and not name.startswith(prefixes)
+    )
 
 
-def _without_effect(name: str, source: str) -> list[str]:
-    if name.startswith(FREE_PREFIXES):
-        return []
-    if name in UNSUPPORTED:
-        return [f"{source}: {name} is not supported yet and has no effect"]
-    if name in REMOVED_FROM_MILENA:
-        return [f"{source}: {name} was removed from Milena and has no effect"]
-    if name in REMOVED:
-        return [f"{source}: {name} was removed from Kafka and has no effect"]
-    raise unknown(name, source, [*KEYS, *UNSUPPORTED])
+def require(values: Mapping[str, Value], settings: Settings) -> None:
+    """Raises ConfigError, naming what to set, if a key without default is missing."""
+    missing = [key.name for key in KEYS.values() if key.default is REQUIRED and key.name not in values]
+    if not missing:
+        return
+    of_zookeeper = next((name for name in settings if name.startswith("zookeeper.")), None)
+    of_bitnami = any(setting.source.startswith(f"{VARIABLE}KAFKA_CFG_") for setting in settings.values())
+    node = values.get("node.id", 1)
+    example = {
+        "node.id": f"{node}",
+        "process.roles": "broker,controller",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+        "controller.quorum.voters": f"{node}@localhost:9093",
+    }
+    by_variables = all(setting.source.startswith(VARIABLE) for setting in settings.values()) and bool(settings)
+    shown = {variable_of(key) if by_variables else key: value for key, value in example.items() if key not in values}
+    raise ConfigError(
+        f'Missing required configuration "{missing[0]}" which has no default value. '
+        + (f"{of_zookeeper} is set, but neither Kafka 4 nor Milena uses ZooKeeper. " if of_zookeeper else "")
+        + ("KAFKA_CFG_* are variables of Bitnami's image; here they are KAFKA_*. " if of_bitnami else "")
+        + f"A single node needs, for example, {' '.join(f'{key}={value}' for key, value in shown.items())}"
+    )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 
 from milena.config.validators import Names, Validator
-from milena.config.values import ConfigError, Type, Value, parse
+from milena.config.values import Type, Value, parse
 
 
 class Mode(Enum):
@@ -51,14 +52,12 @@ class Key:
         return value
 
 
-def nearest(name: str, known: list[str]) -> str | None:
-    """Return the known key most similar to ``name``, for an error message."""
-    import difflib
+@cache
+def similarity(name: str, known: tuple[str, ...]) -> tuple[str | None, float]:
+    """Return the known key most similar to ``name``, and how similar it is: 1 means equal."""
+    from difflib import SequenceMatcher, get_close_matches
 
-    found = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    return found[0] if found else None
-
-
-def unknown(name: str, source: str, known: list[str]) -> ConfigError:
-    hint = nearest(name, known)
-    return ConfigError(f"{source}: unknown configuration key {name!r}" + (f"; did you mean {hint!r}?" if hint else ""))
+    found = get_close_matches(name, known, n=1, cutoff=0.6)
+    if not found:
+        return None, 0.0
+    return found[0], SequenceMatcher(None, found[0], name).ratio()

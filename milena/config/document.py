@@ -12,7 +12,7 @@ from typing import Final
 
 from milena.config.definitions import Key, Required
 from milena.config.keys import INTERNAL, KEYS, TOPIC_KEYS
-from milena.config.topic_config import BROKER_SYNONYMS
+from milena.config.synonyms import BROKER_SYNONYMS
 from milena.config.values import render
 
 MARK: Final = "<!-- {}: made by python -m milena.config.document -->"

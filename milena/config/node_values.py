@@ -29,9 +29,12 @@ class NodeValues:
         """Raises ConfigError, naming source and key, for values that Kafka would reject."""
         self.originals: Mapping[str, str] = {name: setting.value for name, setting in settings.items()}
         """What was set, as text, including keys without effect."""
-        static, warnings = parse_settings(settings)
-        require(static)
-        self.warnings = tuple(warnings)
+        parsed = parse_settings(settings)
+        static = parsed.values
+        require(static, settings)
+        self.unknown = parsed.unknown
+        """The settings with unknown keys."""
+        self.warnings = parsed.warnings
         """Warnings to be logged once."""
         self.static: Mapping[str, Value] = static
         self.dynamic_broker: Mapping[str, str] = {}

@@ -9,10 +9,19 @@ from typing import Final
 
 from milena.config.values import ConfigError
 
-IMAGE_VARIABLES: Final = re.compile(
-    r"KAFKA_(VERSION|HOME|HEAP_OPTS|OPTS|DEBUG|MODE|CLUSTER_ID|JMX_.*|JVM_PERFORMANCE_OPTS|GC_LOG_OPTS|LOG4J_.*|TOOLS_LOG4J_.*)"
+SCRIPT_VARIABLES: Final = re.compile(
+    r"KAFKA_(VERSION|SCALA_VERSION|HOME|HEAP_OPTS|OPTS|DEBUG|MODE|CLUSTER_ID|CONFIG|USER|GID|UID|DATA_DIR|LOG4J2?_.*|JMX_.*|"
+    r"JVM_.*|GC_LOG_OPTS|GC_LOG_ENABLED|TOOLS_LOG4J2?_.*|CONNECT_.*|MIRROR_MAKER_.*|TRACE|EXTRA_ARGS)"
 )
-"""Variables of Kafka's image and scripts that are not configuration keys."""
+"""Variables of Kafka's images and scripts that are not configuration keys."""
+PLATFORM_VARIABLES: Final = re.compile(
+    r"KAFKA_((.*_)?SERVICE_HOST|(.*_)?SERVICE_PORT(_.*)?|(.*_)?PORT_\d+_(TCP|UDP|SCTP)(_(ADDR|PORT|PROTO))?|ENV_.*|NAME)"
+)
+"""Variables that Kubernetes injects for services whose names begin with ``kafka``, and Docker for linked containers."""
+PLATFORM_ADDRESS: Final = re.compile(r"(tcp|udp|sctp)://.*")
+"""The value of their ``..._PORT``."""
+VARIABLE: Final = "environment variable "
+"""Begins the source of a setting from the environment."""
 ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 SPACE: Final = " \t\f"
 
@@ -23,6 +32,8 @@ class Setting:
 
     value: str
     source: str
+    typed: bool = False
+    """Whether a person typed it as an argument. An unknown key is an error then, and otherwise a warning."""
 
 
 Settings = dict[str, Setting]
@@ -48,18 +59,25 @@ def from_overrides(pairs: Iterable[str]) -> Settings:
         key, separator, value = pair.partition("=")
         if not separator or not key.strip():
             raise ConfigError(f"--override {pair!r}: expected key=value")
-        settings[key.strip()] = Setting(value, f"--override {key.strip()}")
+        settings[key.strip()] = Setting(value, f"--override {key.strip()}", typed=True)
     return settings
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings:
-    """Read ``KAFKA_*`` variables as Kafka's image maps them (``__`` is ``_``, ``___`` is ``-``)."""
+    """Read ``KAFKA_*`` variables as Kafka's image maps them (``__`` is ``_``, ``___`` is ``-``). Variables of Kafka's
+    scripts and of the container platform are left out."""
     settings: Settings = {}
     for variable in sorted(environment):
-        if variable.startswith("KAFKA_") and not IMAGE_VARIABLES.fullmatch(variable):
+        if variable.startswith("KAFKA_") and not _is_of_others(variable, environment[variable]):
             key = re.sub("_{1,3}", _separator, variable.removeprefix("KAFKA_").lower())
-            settings[key] = Setting(environment[variable], f"environment variable {variable}")
+            settings[key] = Setting(environment[variable], f"{VARIABLE}{variable}")
     return settings
+
+
+def _is_of_others(variable: str, value: str) -> bool:
+    if SCRIPT_VARIABLES.fullmatch(variable) or PLATFORM_VARIABLES.fullmatch(variable):
+        return True
+    return variable.endswith("_PORT") and PLATFORM_ADDRESS.fullmatch(value) is not None
 
 
 def variable_of(key: str) -> str:
@@ -70,7 +88,7 @@ def variable_of(key: str) -> str:
 
 def plain(values: Mapping[str, str], source: str = "configuration") -> Settings:
     """Return the settings of a mapping."""
-    return {key: Setting(value, source) for key, value in values.items()}
+    return {key: Setting(value, source, typed=True) for key, value in values.items()}
 
 
 def _separator(found: re.Match[str]) -> str:

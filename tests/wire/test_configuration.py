@@ -22,7 +22,7 @@ CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 def without_effect(log: Path) -> list[str]:
     """Return what a node logged about configuration keys without effect."""
     events = [json.loads(line) for line in log.read_text().splitlines()]
-    return [event["event"] for event in events if "has no effect" in event["event"]]
+    return [event["event"] for event in events if "without effect" in event["event"]]
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_a_key_without_effect_is_warned_of_once_and_keys_with_free_prefixes_are_
     file = from_file.log.parent / "server.properties"
     line = 1 + file.read_text().splitlines().index("sasl.enabled.mechanisms=PLAIN")
     assert without_effect(from_file.log) == [
-        f"{file}:{line}: sasl.enabled.mechanisms is not supported yet and has no effect"
+        f"keys not supported yet, without effect: {file}:{line}: sasl.enabled.mechanisms"
     ]
 
 
@@ -173,7 +173,6 @@ def test_a_new_cluster_has_the_requested_feature_levels(tmp_path: Path) -> None:
 
 
 WRONG = [
-    ("num.partitons", "3", "unknown configuration key 'num.partitons'; did you mean 'num.partitions'?"),
     ("num.partitions", "many", "Invalid value many for configuration num.partitions: Not a number of type INT"),
     ("log.segment.bytes", "1", "Invalid value 1 for configuration log.segment.bytes: Value must be at least"),
 ]
@@ -191,6 +190,54 @@ def test_the_error_of_a_wrong_key_names_its_file_or_variable(
     assert said.startswith(f"environment variable {variable[0]}: {sentence}")
     write(tmp_path, good | {key: value})
     assert refused("node", file).startswith(f"{file}:{len(good) + 1}: {sentence}")
+
+
+MISSPELT = "unknown configuration key 'num.partitons'; did you mean 'num.partitions'?"
+
+
+def test_unknown_keys_of_files_and_variables_are_one_warning_and_a_near_miss_is_printed(tmp_path: Path) -> None:
+    values = combined(tmp_path) | {"num.partitons": 3, "confluent.license": "x"}
+    file = write(tmp_path, values)
+    environment = without_kafka() | {"KAFKA_CFG_NODE_ID": "1", "KAFKA_PORT": "tcp://10.0.0.1:9092"}
+    with node(tmp_path, file, env=environment) as running:
+        lines = running.log.read_text().splitlines()
+    here = f"{file}:{len(values) - 1}: "
+    assert lines[0] == f"milena: {here}{MISSPELT}"
+    assert [json.loads(line)["event"] for line in lines if '"warning"' in line and "effect" in line] == [
+        f"unknown keys, without effect: {here}num.partitons (did you mean num.partitions?); "
+        f"{file}:{len(values)}: confluent.license (a key of Confluent Server); environment variable KAFKA_CFG_NODE_ID: "
+        "cfg.node.id (Bitnami's name; here the variable is KAFKA_NODE_ID)"
+    ]
+
+
+def test_a_near_miss_is_repeated_after_the_reason_of_an_end(tmp_path: Path) -> None:
+    values = combined(tmp_path) | {"num.partitons": 3}
+    near = f"milena: {tmp_path}/server.properties:{len(values)}: {MISSPELT}"
+    wrong = milena("node", write(tmp_path, values | {"node.id": "x"}), code=1, env=without_kafka()).err.splitlines()
+    assert wrong == [near, f"milena: {wrong[1].removeprefix('milena: ')}", near]
+    assert "Invalid value x for configuration node.id" in wrong[1]
+    occupied = write(tmp_path, values | {"log.dirs": "/proc/nothing"})
+    while_running = milena("node", occupied, code=1, env=without_kafka()).err.splitlines()
+    assert while_running[-2:] == ["milena: /proc/nothing: No such file or directory", near]
+
+
+def test_unknown_keys_are_an_error_for_options_and_where_the_user_wants_it(tmp_path: Path) -> None:
+    good = combined(tmp_path)
+    option = refused("node", write(tmp_path, good), "--override", "num.partitons=3")
+    assert option == f"--override num.partitons: {MISSPELT}"
+    file = write(tmp_path, good | {"confluent.license": "x"})
+    said = refused("node", file, env=without_kafka() | {"MILENA_STRICT_CONFIG": "1"})
+    listed = f"{file}:{len(good) + 1}: confluent.license (a key of Confluent Server)"
+    assert said == f"MILENA_STRICT_CONFIG is set, and keys are unknown: {listed}"
+    checked = milena("config", "check", file, code=1)
+    assert checked == (f"unknown: {listed}\n", f"milena: {file}: 1 unknown key\n")
+    valid = milena("config", "check", write(tmp_path, good))
+    assert valid == (f"{file}: valid, node 1 as broker and controller\n", "")
+    environment = without_kafka() | {"KAFKA_QUERTZ": "1"}
+    by_both = milena("config", "check", file, "--environment", code=1, env=environment)
+    assert by_both.out == "unknown: environment variable KAFKA_QUERTZ: quertz\n"
+    wrong = refused("config", "check", write(tmp_path, good | {"node.id": "x"}))
+    assert "Invalid value x for configuration node.id" in wrong
 
 
 @pytest.mark.parametrize(
@@ -226,5 +273,7 @@ def test_a_file_that_cannot_be_read_is_a_one_line_error(tmp_path: Path) -> None:
     (tmp_path / "bad.properties").write_text("a=\\u12\n")
     assert refused("node", str(tmp_path / "bad.properties")) == f"{tmp_path}/bad.properties:1: malformed \\uxxxx escape"
     nothing = refused("node", env=without_kafka())
-    assert nothing == 'Missing required configuration "node.id" which has no default value.'
+    assert nothing.startswith(
+        'Missing required configuration "node.id" which has no default value. A single node needs'
+    )
     assert refused("node", "--log-level", "loud", str(tmp_path / "x")).startswith("--log-level: log level 'loud'")

@@ -9,7 +9,7 @@ import sys
 
 from milena.broker.server import Broker
 from milena.command_line.options import Values
-from milena.commands.node import COMMAND, join_supervisor, read_config
+from milena.commands.node import COMMAND, checked, join_supervisor, read_settings
 from milena.commands.serving import NodeProcess
 from milena.config.node_config import NodeConfig
 from milena.controller.server import Controller
@@ -43,7 +43,8 @@ def main(name: str, properties: str) -> int:
     assert cluster is not None, "test peers replace nodes of a local cluster"
     join_supervisor(cluster)
     values = COMMAND.parse([properties])
-    return run_node(PeerProcess(name, read_config(values, use_environment=False), values, cluster).run)
+    config = checked(read_settings(values, use_environment=False), {})
+    return run_node(PeerProcess(name, config, values, cluster).run)
 
 
 if __name__ == "__main__":

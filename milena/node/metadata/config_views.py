@@ -17,7 +17,8 @@ from milena.config.group_config import GROUP_KEYS
 from milena.config.keys import DYNAMIC_KEYS, INTERNAL, KEYS, TOPIC_KEYS
 from milena.config.metrics_config import METRICS_KEYS
 from milena.config.node_config import NodeConfig
-from milena.config.topic_config import BROKER_SYNONYMS, effective_value
+from milena.config.synonyms import BROKER_SYNONYMS
+from milena.config.topic_config import effective_value
 from milena.config.values import ConfigError, render
 from milena.node.metadata.image import (
     BROKER_LOGGER_RESOURCE,

@@ -8,7 +8,7 @@ import pytest
 
 from milena.config.listeners import Endpoint
 from milena.config.node_config import NodeConfig, check_dynamic
-from milena.config.sources import from_properties, plain
+from milena.config.sources import Settings, from_overrides, from_properties, plain
 from milena.config.values import ConfigError
 
 CONTROLLER = {
@@ -89,26 +89,30 @@ def test_what_has_no_effect_warns() -> None:
     )
     config = NodeConfig(plain(NodeConfig.of().originals) | settings)
     assert config.warnings == (
-        "configuration: ssl.protocol is not supported yet and has no effect",
-        "configuration: zookeeper.connect was removed from Kafka and has no effect",
-        f"configuration: {former} was removed from Milena and has no effect",
+        "unknown keys, without effect: configuration: zookeeper.connect (removed from Kafka); "
+        f"configuration: {former} (removed from Milena)",
+        "keys not supported yet, without effect: configuration: ssl.protocol",
     )
 
 
 @pytest.mark.parametrize(
-    ("line", "expected"),
+    ("settings", "expected"),
     [
         (
-            b"log.retension.hours=1",
-            "f:1: unknown configuration key 'log.retension.hours'; did you mean 'log.retention.hours'?",
+            from_overrides(["log.retension.hours=1"]),
+            "--override log.retension.hours: unknown configuration key 'log.retension.hours'; "
+            "did you mean 'log.retention.hours'?",
         ),
-        (b"qwertz=1", "f:1: unknown configuration key 'qwertz'"),
-        (b"node.id=x", "f:1: Invalid value x for configuration node.id: Not a number of type INT"),
+        (from_overrides(["qwertz=1"]), "--override qwertz: unknown configuration key 'qwertz'"),
+        (
+            from_properties(b"node.id=x", "f"),
+            "f:1: Invalid value x for configuration node.id: Not a number of type INT",
+        ),
     ],
 )
-def test_an_error_names_its_source_and_the_nearest_key(line: bytes, expected: str) -> None:
+def test_an_error_names_its_source_and_the_nearest_key(settings: Settings, expected: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        NodeConfig(from_properties(line, "f"))
+        NodeConfig(settings)
     assert str(raised.value) == expected
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from milena.command_line.errors import UsageError, UserError
 from milena.command_line.options import CommandLine, Option, Positional, nearest
-from milena.commands.node import checked, read_settings
+from milena.commands.node import STRICT, checked, read_settings
 from milena.config.broker_config import unknown_keys
 from milena.config.values import ConfigError
 
@@ -44,7 +45,7 @@ def check(arguments: Sequence[str]) -> int:
     for key in unknown:
         print(f"unknown: {key}")
     try:
-        config = checked(settings, {})
+        config = checked(settings, {name: value for name, value in os.environ.items() if name != STRICT})
     except ConfigError as error:
         raise UserError(str(error)) from None
     for warning in config.warnings[1 if unknown else 0 :]:

@@ -124,19 +124,32 @@ def read(file: str) -> str:
 
 
 def settings(environment: Mapping[str, str], file: str) -> dict[str, str]:
-    """Return the settings of the file's content, overridden by the variables. Raises ConfigError."""
+    """Return the settings of the file's content, overridden by the variables, with the values of config providers.
+    Raises UserError."""
+    from milena.config.providers import resolve
     from milena.config.sources import from_environment, from_properties
+    from milena.config.values import ConfigError
 
-    found = from_properties(file.encode("latin-1"), MOUNTED) | from_environment(environment)
+    try:
+        found = resolve(from_properties(file.encode("latin-1"), MOUNTED) | from_environment(environment))
+    except ConfigError as error:
+        raise UserError(str(error)) from None
     return {key: setting.value for key, setting in found.items()}
 
 
 def implied(environment: Mapping[str, str], file: str) -> dict[str, str]:
     """Return variables that follow from the given ones. ``file``: the content of the configuration file."""
-    own, both, added = settings(environment, ""), settings(environment, file), {}
+    from milena.config.sources import from_environment
+
+    own, both, added = from_environment(environment), settings(environment, file), {}
     roles = both.get("process.roles", "")
-    if "listeners" not in own and roles.strip() != "controller" and own.get("advertised.listeners"):
-        listening = re.sub("://[^:]*:", "://0.0.0.0:", own["advertised.listeners"])
+    if (
+        "listeners" not in own
+        and roles.strip() != "controller"
+        and "advertised.listeners" in own
+        and both["advertised.listeners"]
+    ):
+        listening = re.sub("://[^:]*:", "://0.0.0.0:", both["advertised.listeners"])
         both["listeners"] = added["KAFKA_LISTENERS"] = listening
     if "log.dirs" not in both and "log.dir" not in both:
         added["KAFKA_LOG_DIRS"] = DATA

@@ -114,15 +114,17 @@ def with_notes(error: UserError, lines: Sequence[str]) -> UserError:
 
 
 def checked(settings: Settings, environment: Mapping[str, str]) -> NodeConfig:
-    """Return the node's configuration. Raises ConfigError naming source and key, and UserError for a listener whose
-    protocol is not supported."""
+    """Return the node's configuration. Raises ConfigError naming source and key, also for an authorizer, and UserError
+    for a listener whose protocol is not supported."""
     from milena.config.node_config import NodeConfig
+    from milena.config.protection import check_authorizer
     from milena.config.unknown_keys import listed
     from milena.config.values import ConfigError
 
     config = NodeConfig(settings)
     if config.unknown and environment.get(STRICT, "") not in ("", "0"):
         raise ConfigError(f"{STRICT} is set, and keys are unknown: {listed(config.unknown)}")
+    check_authorizer(settings, environment)
     for listener in config.listeners:
         if listener.security_protocol != "PLAINTEXT":
             raise UserError(

@@ -9,6 +9,8 @@ from typing import Final
 
 from milena.config.definitions import REQUIRED
 from milena.config.keys import DYNAMIC_KEYS, KEYS, REMOVED, REMOVED_FROM_MILENA, UNSUPPORTED
+from milena.config.protection import security_keys, warning
+from milena.config.providers import PLUG_IN_PREFIXES
 from milena.config.sources import VARIABLE, Settings, variable_of
 from milena.config.unknown_keys import UnknownKey, listed, unknown_key
 from milena.config.values import ConfigError, Value
@@ -30,8 +32,6 @@ FREE_PREFIXES: Final = (
     "metrics.jmx.",
 )
 """Prefixes of the keys of plug-ins and of single listeners."""
-PLUG_IN_PREFIXES: Final = ("remote.log.storage.manager.impl.prefix", "remote.log.metadata.manager.impl.prefix")
-"""Keys whose value is the prefix of the keys of a plug-in."""
 
 ROLE_SYNONYMS: Final = (("node.id", "broker.id"), ("broker.id", "node.id"))
 
@@ -49,16 +49,20 @@ class Parsed:
     """The typed values of the supported keys."""
     unknown: tuple[UnknownKey, ...]
     unsupported: tuple[str, ...]
-    """``SOURCE: KEY`` of the keys of Kafka that Milena does not support yet."""
+    """``SOURCE: KEY`` of the keys of Kafka that Milena does not support yet, except those of security."""
+    security: str | None
+    """The warning about keys of security."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """At most one warning about unknown keys and one about unsupported ones."""
+        """At most one warning about unknown keys, one about unsupported ones, and one about those of security."""
         found = []
         if self.unknown:
             found.append(f"unknown keys, without effect: {listed(self.unknown)}")
         if self.unsupported:
             found.append(f"keys not supported yet, without effect: {'; '.join(self.unsupported)}")
+        if self.security:
+            found.append(self.security)
         return tuple(found)
 
 
@@ -78,12 +82,16 @@ def parse_settings(settings: Settings) -> Parsed:
             try:
                 values[name] = key.parse(setting.value)
             except ConfigError as error:
+                if setting.variables is not None:
+                    kind = f"not a valid value of type {key.type.name}"
+                    raise ConfigError(f"{setting.source}: {name}={setting.variables}: {kind}") from None
                 raise ConfigError(f"{setting.source}: {error}") from None
     for name, other in ROLE_SYNONYMS:
         if name not in values and other in values:
             values[name] = values[other]
-    unsupported = tuple(f"{setting.source}: {name}" for name, setting in settings.items() if name in UNSUPPORTED)
-    return Parsed(values, unknown, unsupported)
+    others = UNSUPPORTED.difference(security_keys(settings))
+    unsupported = tuple(f"{setting.source}: {name}" for name, setting in settings.items() if name in others)
+    return Parsed(values, unknown, unsupported, warning(settings))
 
 
 def unknown_keys(settings: Settings) -> tuple[UnknownKey, ...]:

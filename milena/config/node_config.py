@@ -8,6 +8,7 @@ from milena.config.definitions import Mode
 from milena.config.keys import DYNAMIC_KEYS
 from milena.config.node_rules import check
 from milena.config.node_values import NodeValues
+from milena.config.providers import check_dynamic_variables
 from milena.config.sources import Settings, plain
 from milena.config.values import ConfigError
 
@@ -46,4 +47,5 @@ def check_dynamic(overrides: Mapping[str, str], *, per_broker: bool) -> None:
     if single and not per_broker:
         raise ConfigError(f"Cannot update these configs at default cluster level: [{', '.join(single)}]")
     for name, key in keys.items():
-        key.parse(overrides[name])
+        if not check_dynamic_variables(name, overrides[name], overrides):
+            key.parse(overrides[name])

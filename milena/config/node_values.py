@@ -10,6 +10,7 @@ from milena.config.broker_config import defaults, parse_settings, require
 from milena.config.definitions import Mode
 from milena.config.keys import DYNAMIC_KEYS
 from milena.config.listeners import Endpoint, Listeners, ip_overrides
+from milena.config.providers import resolve, resolve_dynamic
 from milena.config.sources import Settings
 from milena.config.validators import split_address
 from milena.config.values import ConfigError, Value
@@ -27,8 +28,9 @@ class NodeValues:
 
     def __init__(self, settings: Settings) -> None:
         """Raises ConfigError, naming source and key, for values that Kafka would reject."""
+        settings = resolve(settings)
         self.originals: Mapping[str, str] = {name: setting.value for name, setting in settings.items()}
-        """What was set, as text, including keys without effect."""
+        """What was set, as text with the values of variables, including keys without effect."""
         parsed = parse_settings(settings)
         static = parsed.values
         require(static, settings)
@@ -132,7 +134,9 @@ class NodeValues:
         changed.__dict__.update(self.__dict__)
         changed.dynamic_default = dict(default)
         changed.dynamic_broker = dict(broker)
-        changed._values = defaults() | dict(self.static) | _usable(default) | _usable(broker)
+        changed._values = (
+            defaults() | dict(self.static) | _usable(resolve_dynamic(default)) | _usable(resolve_dynamic(broker))
+        )
         return changed
 
 

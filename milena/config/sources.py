@@ -34,6 +34,8 @@ class Setting:
     source: str
     typed: bool = False
     """Whether a person typed it as an argument. An unknown key is an error then, and otherwise a warning."""
+    variables: str | None = None
+    """The text with variables, if ``value`` comes from config providers: messages must not show the value."""
 
 
 Settings = dict[str, Setting]
@@ -41,8 +43,13 @@ Settings = dict[str, Setting]
 
 def from_properties(data: bytes, name: str) -> Settings:
     """Parse a file in Java's properties format. ``name``: the file's name in messages."""
+    return properties_of(data.decode("latin-1"), name)
+
+
+def properties_of(text: str, name: str) -> Settings:
+    """Parse the text of such a file. Raises ConfigError."""
     settings: Settings = {}
-    for number, line in _logical_lines(data.decode("latin-1")):
+    for number, line in _logical_lines(text):
         key, value = _split(line)
         source = f"{name}:{number}"
         try:

@@ -85,13 +85,19 @@ def test_the_old_name_of_the_node_id() -> None:
 def test_what_has_no_effect_warns() -> None:
     former = "remote.log.compaction.work.orders.enable"
     settings = plain(
-        {"ssl.protocol": "x", "zookeeper.connect": "y", former: "true", "rsm.config.a": "1", "listener.name.a.b": "2"}
+        {
+            "metric.reporters": "x",
+            "zookeeper.connect": "y",
+            former: "true",
+            "rsm.config.a": "1",
+            "listener.name.a.b": "2",
+        }
     )
     config = NodeConfig(plain(NodeConfig.of().originals) | settings)
     assert config.warnings == (
         "unknown keys, without effect: configuration: zookeeper.connect (removed from Kafka); "
         f"configuration: {former} (removed from Milena)",
-        "keys not supported yet, without effect: configuration: ssl.protocol",
+        "keys not supported yet, without effect: configuration: metric.reporters",
     )
 
 

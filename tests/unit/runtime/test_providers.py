@@ -1,0 +1,138 @@
+"""Variables in values are resolved by Kafka's config providers, and never used literally."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from milena.config.node_config import NodeConfig, check_dynamic
+from milena.config.providers import resolve
+from milena.config.sources import Settings, from_properties, plain
+from milena.config.values import ConfigError
+
+CLASSES = "".join(
+    f"config.providers.{name}.class=org.apache.kafka.common.config.provider.{kind}ConfigProvider\n"
+    for name, kind in (("env", "EnvVar"), ("file", "File"), ("dir", "Directory"))
+)
+PROVIDERS = f"config.providers=env, file,dir\n{CLASSES}"
+ENVIRONMENT = {"RACK": "east", "SECRET": "hidden", "COUNT": "6"}
+
+
+def settings(text: str) -> Settings:
+    return from_properties((PROVIDERS + text).encode(), "f")
+
+
+def resolved(text: str) -> dict[str, str]:
+    found = resolve(settings(text), ENVIRONMENT)
+    return {name: setting.value for name, setting in found.items() if not name.startswith("config.providers")}
+
+
+def error_of(text: str) -> str:
+    with pytest.raises(ConfigError) as raised:
+        resolve(settings(text), ENVIRONMENT)
+    return str(raised.value)
+
+
+def test_each_provider_resolves_its_variables(tmp_path: Path) -> None:
+    (tmp_path / "secrets.properties").write_text("password=p\\u00e4ss=1\nother=ü\n", encoding="utf-8")
+    (tmp_path / "token").write_text("t\n")
+    assert resolved(
+        "broker.rack=${env:RACK}-${env:COUNT}\n"
+        f"rsm.config.url=${{file:{tmp_path}/secrets.properties:password}}${{file:{tmp_path}/secrets.properties:other}}\n"
+        f"rsm.config.token=${{dir:{tmp_path}:token}}\n"
+    ) == {"broker.rack": "east-6", "rsm.config.url": "päss=1ü", "rsm.config.token": "t\n"}
+
+
+def test_a_resolved_value_is_not_resolved_again() -> None:
+    found = resolve(settings("broker.rack=${env:NESTED}"), {"NESTED": "${env:RACK}"})
+    assert found["broker.rack"].value == "${env:RACK}"
+
+
+def test_the_node_uses_the_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATA_OF_THIS_TEST", str(tmp_path))
+    config = NodeConfig(plain(NodeConfig.of().originals) | settings("log.dirs=${env:DATA_OF_THIS_TEST}/a"))
+    assert config.log_dirs == (f"{tmp_path}/a",)
+    assert config.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("log.dirs=/data/${env:NONE}", "f:5: log.dirs: the variable ${env:NONE} has no value"),
+        (
+            "log.dirs=${vault:a:b}",
+            "f:5: log.dirs: config.providers does not define 'vault' of the variable ${vault:a:b}",
+        ),
+        ("log.dirs=${HOME}/x", "f:5: log.dirs: ${HOME} is not a variable of a config provider: ${PROVIDER:KEY}"),
+        (
+            "rsm.config.url=${env:path:A}",
+            "f:5: rsm.config.url: Path is not supported for EnvVarConfigProvider, invalid value 'path'",
+        ),
+        ("broker.rack=${file:/no/such:a}", "f:5: broker.rack: Could not read properties from file /no/such"),
+        ("broker.rack=${dir:/no/such:a}", "f:5: broker.rack: the variable ${dir:/no/such:a} has no value"),
+        (
+            "config.providers.env.param.allowlist.pattern=R.*\nbroker.rack=${env:SECRET}",
+            "f:6: broker.rack: the variable ${env:SECRET} has no value",
+        ),
+        (
+            "config.providers.file.param.allowed.paths=/tmp\nbroker.rack=${file:/tmp/../etc/x:a}",
+            "f:6: broker.rack: The path /tmp/../etc/x is not allowed to be accessed",
+        ),
+        (
+            "config.providers.dir.param.allowed.paths=/tmp\nbroker.rack=${dir:/tmpfiles:a}",
+            "f:6: broker.rack: The path /tmpfiles is not allowed to be accessed",
+        ),
+        ("config.providers.file.param.allowed.paths=tmp", "f:3: Path tmp is not absolute"),
+        ("config.providers.dir.param.allowed.paths=/tmp,/no/such", "f:4: Path /no/such does not exist"),
+    ],
+)
+def test_a_variable_without_a_value_is_an_error(text: str, message: str) -> None:
+    assert error_of(text) == message
+
+
+def test_a_variable_of_a_key_without_effect_may_have_no_value() -> None:
+    assert resolved("sasl.jaas.config=${env:NONE}") == {"sasl.jaas.config": "${env:NONE}"}
+    assert "Could not read" in error_of("sasl.jaas.config=${file:/no/such:a}")
+
+
+def test_an_unknown_provider_class_is_an_error_even_without_a_variable() -> None:
+    with pytest.raises(ConfigError) as raised:
+        NodeConfig(
+            plain(NodeConfig.of().originals)
+            | from_properties(b"config.providers=vault\nconfig.providers.vault.class=com.example.Vault", "f")
+        )
+    assert str(raised.value).startswith(
+        "f:2: Invalid value com.example.Vault for configuration config.providers.vault.class: "
+        "Could not load config provider class or one of its dependencies (built in: "
+    )
+
+
+def test_without_providers_a_variable_is_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"config\.providers does not define 'env' of the variable \$\{env:HOME\}"):
+        NodeConfig.of(broker_rack="${env:HOME}")
+
+
+def test_an_error_shows_the_variable_and_not_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_OF_THIS_TEST", "hidden")
+    with pytest.raises(ConfigError) as raised:
+        NodeConfig(plain(NodeConfig.of().originals) | settings("num.partitions=${env:SECRET_OF_THIS_TEST}"))
+    assert str(raised.value) == "f:5: num.partitions=${env:SECRET_OF_THIS_TEST}: not a valid value of type INT"
+
+
+def test_a_dynamic_configuration_has_providers_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DynamicBrokerConfig.resolveVariableConfigs"""
+    monkeypatch.setenv("SIZE_OF_THIS_TEST", "5000")
+    own = {
+        "config.providers": "env",
+        "config.providers.env.class": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
+        "message.max.bytes": "${env:SIZE_OF_THIS_TEST}",
+        "log.retention.ms": "${env:NO_SUCH_VARIABLE}",
+    }
+    check_dynamic(own, per_broker=False)
+    config = NodeConfig.of().with_dynamic(default=own, broker={})
+    assert config.get("message.max.bytes") == 5000
+    assert config.get("log.retention.ms") is None
+    assert config.dynamic_default["message.max.bytes"] == "${env:SIZE_OF_THIS_TEST}"
+    with pytest.raises(ConfigError, match=r"Invalid value \$\{env:A\} .*config.providers does not define 'env'"):
+        check_dynamic({"message.max.bytes": "${env:A}"}, per_broker=False)

@@ -257,7 +257,11 @@ def test_wrong_outcomes_of_a_producer_are_found(topic_: str, lie_: str, expected
         topic = topic_
         lie = lie_
 
-    assert expected in found(run_with(Lying, tmp_path))
+    verdict = run_with(Lying, tmp_path)
+    assert expected in found(verdict)
+    texts = [one.text for one in verdict.violations if one.anomaly is Anomaly.DUPLICATE]
+    if topic_ == "plain":  # a compacted topic may not have the first record any more
+        assert all(text.endswith("in the same epoch with another sequence number") for text in texts)
 
 
 def test_the_verdict_names_a_library_that_has_written_nothing(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from milena.storage.state.epoch_cache import LeaderEpochCache
 from tests.fixtures.properties import examples
 from tests.unit.storage.logs import TOPIC_ID, HandClock, append, batch_of, default_config, values_of
 
-PRODUCER = 7
+PRODUCERS = st.integers(7, 9)
 CONFIG = replace(default_config(), segment_bytes=600, index_interval_bytes=150, file_delete_delay_ms=0)
 
 
@@ -32,6 +32,15 @@ class Known(NamedTuple):
     epoch: int
 
 
+class Sent(NamedTuple):
+    """A batch that the log must have, or has had below its start. ``sequence`` is that of its first record."""
+
+    base: int
+    size: int
+    producer: int
+    sequence: int
+
+
 class LogModel(RuleBasedStateMachine):
     """``records`` begin at offset 0. The first ``synced`` survive a power loss; those below ``start`` are deleted."""
 
@@ -39,8 +48,10 @@ class LogModel(RuleBasedStateMachine):
         super().__init__()
         self.loop = asyncio.new_event_loop()
         self.records: list[Known] = []
-        self.batches: list[int] = []
-        """The base offsets of batches, at which the log can be truncated."""
+        self.batches: list[Sent] = []
+        self.reloaded = 0
+        """The number of batches at the last restart or truncation, after which a snapshot may have replaced the
+        producer state: it has the last batch of each producer only."""
         self.start = 0
         self.synced = 0
         self.epoch = 0
@@ -77,34 +88,43 @@ class LogModel(RuleBasedStateMachine):
         self.count += 1
         return [b"%04d-%d" % (self.count, number) * 4 for number in range(count)]
 
-    def note(self, values: list[bytes], epoch: int) -> None:
-        self.batches.append(len(self.records))
-        self.records += [Known(value, epoch) for value in values]
+    def note(self, values: list[bytes], producer: int) -> None:
+        self.batches.append(Sent(len(self.records), len(values), producer, self.sequence(producer)))
+        self.records += [Known(value, self.epoch) for value in values]
 
-    @property
-    def sequence(self) -> int:
-        return len(self.records)
+    def of(self, producer: int) -> list[Sent]:
+        return [batch for batch in self.batches if batch.producer == producer]
 
-    @rule(count=st.integers(1, 4))
-    def lead(self, count: int) -> None:
+    def sequence(self, producer: int) -> int:
+        """The next sequence number of a producer."""
+        return next((sent.sequence + sent.size for sent in reversed(self.of(producer))), 0)
+
+    def cut(self, end: int) -> None:
+        """The log ends at ``end``, and its producers have been loaded again."""
+        del self.records[end:]
+        self.batches = [batch for batch in self.batches if batch.base + batch.size <= end]
+        self.reloaded = len(self.batches)
+
+    @rule(count=st.integers(1, 4), producer=PRODUCERS)
+    def lead(self, count: int, producer: int) -> None:
         values = self.next_values(count)
-        info = append(self.log, *values, epoch=self.epoch, producer=(PRODUCER, 0, self.sequence))
+        info = append(self.log, *values, epoch=self.epoch, producer=(producer, 0, self.sequence(producer)))
         assert info.first_offset == len(self.records)
-        self.note(values, self.epoch)
+        self.note(values, producer)
 
-    @rule(counts=st.lists(st.integers(1, 3), min_size=1, max_size=4), rise=st.integers(0, 1))
-    def follow(self, counts: list[int], rise: int) -> None:
+    @rule(batches=st.lists(st.tuples(st.integers(1, 3), PRODUCERS), min_size=1, max_size=7), rise=st.integers(0, 1))
+    def follow(self, batches: list[tuple[int, int]], rise: int) -> None:
         data = bytearray()
-        for count in counts:
+        for count, producer in batches:
             self.epoch += rise
             values = self.next_values(count)
             data += batch_of(
                 *values,
                 base_offset=Offset(len(self.records)),
                 leader_epoch=LeaderEpoch(self.epoch),
-                producer=(PRODUCER, 0, self.sequence),
+                producer=(producer, 0, self.sequence(producer)),
             )
-            self.note(values, self.epoch)
+            self.note(values, producer)
         self.log.append_as_follower(memoryview(data))
 
     @rule()
@@ -124,10 +144,10 @@ class LogModel(RuleBasedStateMachine):
     @precondition(lambda self: self.batches)
     @rule(data=st.data())
     def truncate(self, data: st.DataObject) -> None:
-        offset = data.draw(st.sampled_from([at for at in self.batches if at >= self.start] or [len(self.records)]))
+        bases = [batch.base for batch in self.batches if batch.base >= self.start]
+        offset = data.draw(st.sampled_from(bases or [len(self.records)]))
         self.log.truncate_to(Offset(offset))
-        del self.records[offset:]
-        self.batches = [at for at in self.batches if at < offset]
+        self.cut(offset)
         self.synced = min(self.synced, offset)
         self.epoch += 1
 
@@ -144,12 +164,14 @@ class LogModel(RuleBasedStateMachine):
         self.log.flush()
         self.synced = len(self.records)
         self.open(clean=True, recovery_point=self.log.recovery_point)
+        self.cut(len(self.records))
 
     @rule(fresh=st.booleans())
     def kill(self, fresh: bool) -> None:
         """Kill the process; the checkpoint of the recovery point is up to date (``fresh``) or lost."""
         self.open(clean=False, recovery_point=self.log.recovery_point if fresh else 0)
         assert self.log.log_end_offset == len(self.records)
+        self.cut(len(self.records))
 
     @rule(fresh=st.booleans())
     def lose_power(self, fresh: bool) -> None:
@@ -158,8 +180,7 @@ class LogModel(RuleBasedStateMachine):
         self.open(clean=False, recovery_point=recovery_point)
         end = self.log.log_end_offset
         assert self.synced <= end <= len(self.records)
-        del self.records[end:]
-        self.batches = [at for at in self.batches if at < end]
+        self.cut(end)
         self.synced = len(self.records)
         self.epoch += 1
 
@@ -182,12 +203,21 @@ class LogModel(RuleBasedStateMachine):
             assert self.log.epochs.epoch_for_offset(Offset(offset)) == oracle.epoch_for_offset(Offset(offset))
 
     @invariant()
-    def the_producer_state_matches_the_last_record(self) -> None:
-        if not hasattr(self, "log") or len(self.records) <= self.start:
+    def the_last_batches_of_each_producer_are_known(self) -> None:
+        """All of the last five that were appended since the last restart or truncation, and the last one in any case
+        unless it was deleted."""
+        if not hasattr(self, "log"):
             return
-        entry = self.log.producers.get(PRODUCER)
-        assert entry is not None
-        assert (entry.last_sequence, entry.last_offset) == (len(self.records) - 1, len(self.records) - 1)
+        for producer in {batch.producer for batch in self.batches}:
+            sent = self.of(producer)
+            recent = sum(batch.producer == producer for batch in self.batches[self.reloaded :])
+            entry = self.log.producers.get(producer)
+            kept = [] if entry is None else entry.batches
+            stays = sent[-1].base + sent[-1].size > self.start
+            assert max(min(recent, 5), stays) <= len(kept) <= 5
+            assert [(one.first_offset, one.offset_delta + 1, one.first_sequence) for one in kept] == [
+                (batch.base, batch.size, batch.sequence) for batch in sent[len(sent) - len(kept) :]
+            ]
 
 
 LogModel.TestCase.settings = settings(max_examples=examples(100), stateful_step_count=30)

@@ -20,6 +20,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from milena.config.sources import Settings
+
 MOUNTED = "/mnt/shared/config/server.properties"
 DEFAULTS = "/etc/kafka/docker/server.properties"
 DATA = "/var/lib/kafka/data"
@@ -63,13 +65,15 @@ def main(arguments: Sequence[str]) -> int:
         del os.environ["KAFKA_ADVERTISED_LISTENERS"]  # compose files set a variable to "" where it should be unset
     file = configuration_file(os.environ)
     content = "" if file is None else read(file)
-    os.environ.update(implied(os.environ, content))
-    both = settings(os.environ, content)
-    check_advertised(both)
-    check_folders(both)
-
     from milena.commands import node
 
+    try:
+        os.environ.update(implied(os.environ, content))
+        both = settings(os.environ, content)
+        check_advertised(both)
+        check_folders(both)
+    except UserError as error:
+        raise node.with_notes(error, node.near_misses(unresolved(os.environ, content))) from None
     return node.main([*([] if file is None else [file]), *options(os.environ)])
 
 
@@ -123,15 +127,24 @@ def read(file: str) -> str:
         raise UserError(f"{file}: {error.strerror}") from None
 
 
-def settings(environment: Mapping[str, str], file: str) -> dict[str, str]:
-    """Return the settings of the file's content, overridden by the variables, with the values of config providers.
-    Raises UserError."""
-    from milena.config.providers import resolve
+def unresolved(environment: Mapping[str, str], file: str) -> Settings:
+    """Return the settings of the file's content, overridden by the variables. Raises UserError."""
     from milena.config.sources import from_environment, from_properties
     from milena.config.values import ConfigError
 
     try:
-        found = resolve(from_properties(file.encode("latin-1"), MOUNTED) | from_environment(environment))
+        return from_properties(file.encode("latin-1"), MOUNTED) | from_environment(environment)
+    except ConfigError as error:
+        raise UserError(str(error)) from None
+
+
+def settings(environment: Mapping[str, str], file: str) -> dict[str, str]:
+    """Return these settings with the values of config providers. Raises UserError."""
+    from milena.config.providers import resolve
+    from milena.config.values import ConfigError
+
+    try:
+        found = resolve(unresolved(environment, file))
     except ConfigError as error:
         raise UserError(str(error)) from None
     return {key: setting.value for key, setting in found.items()}

@@ -75,7 +75,6 @@ def main(arguments: Sequence[str]) -> int:
 
     with lean_import():
         from milena.commands.serving import NodeProcess
-        from milena.config.broker_config import unknown_keys
         from milena.config.values import ConfigError
         from milena.runtime.logging import configure
         from milena.runtime.process import run_node
@@ -85,7 +84,7 @@ def main(arguments: Sequence[str]) -> int:
     except ValueError as error:
         raise UserError(f"--log-level: {error}") from None
     settings = read_settings(values, use_environment=cluster is None)
-    misses = [key.error for key in unknown_keys(settings) if key.near_miss and not settings[key.name].typed]
+    misses = near_misses(settings)
     report(misses)
     try:
         config = checked(settings, os.environ)
@@ -98,6 +97,13 @@ def main(arguments: Sequence[str]) -> int:
     if code:
         report(misses)
     return code
+
+
+def near_misses(settings: Settings) -> list[str]:
+    """Return messages about misspelt keys of files and variables, which are printed whatever the log level is."""
+    from milena.config.broker_config import unknown_keys
+
+    return [key.error for key in unknown_keys(settings) if key.near_miss and not settings[key.name].typed]
 
 
 def report(lines: Sequence[str]) -> None:

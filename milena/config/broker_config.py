@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -112,19 +113,42 @@ def require(values: Mapping[str, Value], settings: Settings) -> None:
         return
     of_zookeeper = next((name for name in settings if name.startswith("zookeeper.")), None)
     of_bitnami = any(setting.source.startswith(f"{VARIABLE}KAFKA_CFG_") for setting in settings.values())
-    node = values.get("node.id", 1)
-    example = {
-        "node.id": f"{node}",
-        "process.roles": "broker,controller",
-        "controller.listener.names": "CONTROLLER",
-        "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
-        "controller.quorum.voters": f"{node}@localhost:9093",
-    }
     by_variables = all(setting.source.startswith(VARIABLE) for setting in settings.values()) and bool(settings)
-    shown = {variable_of(key) if by_variables else key: value for key, value in example.items() if key not in values}
+    example = _single_node(values.get("node.id", 1), {key: setting.value for key, setting in settings.items()})
+    shown = {variable_of(key) if by_variables else key: value for key, value in example.items()}
     raise ConfigError(
         f'Missing required configuration "{missing[0]}" which has no default value. '
         + (f"{of_zookeeper} is set, but neither Kafka 4 nor Milena uses ZooKeeper. " if of_zookeeper else "")
         + ("KAFKA_CFG_* are variables of Bitnami's image; here they are KAFKA_*. " if of_bitnami else "")
         + f"A single node needs, for example, {' '.join(f'{key}={value}' for key, value in shown.items())}"
     )
+
+
+def _single_node(node: object, given: Mapping[str, str]) -> dict[str, str]:
+    """Return what to add to the given settings, or to change, so that they configure a broker with its controller."""
+    name = given.get("controller.listener.names", "").split(",")[0].strip() or "CONTROLLER"
+    listeners = given.get("listeners") or re.sub("://[^,:]*:", "://:", given.get("advertised.listeners", ""))
+    entries = [entry.strip() for entry in (listeners or "PLAINTEXT://:9092").split(",")]
+    taken = {entry.rpartition(":")[2] for entry in entries}
+    port = next(text for text in map(str, range(9093, 9093 + len(entries) + 1)) if text not in taken)
+    own = next((entry for entry in entries if entry.upper().startswith(f"{name.upper()}://")), None)
+    if own is None:
+        entries.append(f"{name}://:{port}")
+    else:
+        port = own.rpartition(":")[2]
+    wanted = {
+        "node.id": str(node),
+        "process.roles": "broker,controller",
+        "controller.listener.names": name,
+        "listeners": ",".join(entries),
+        "controller.quorum.voters": f"{node}@localhost:{port}",
+    }
+    protocols = given.get("listener.security.protocol.map", "")
+    if not protocols and any(entry.upper().startswith(("SSL:", "SASL_")) for entry in entries):
+        protocols = str(defaults()["listener.security.protocol.map"])  # without it the controller's would be missing
+    if protocols and f"{name.upper()}:" not in protocols.upper():
+        wanted["listener.security.protocol.map"] = f"{name}:PLAINTEXT,{protocols}"
+    changed = {key: value for key, value in wanted.items() if given.get(key, "").strip() != value}
+    if given.get("broker.id", "").strip() == str(node):
+        changed.pop("node.id", None)
+    return changed

@@ -31,6 +31,7 @@ FOREIGN: Final[Mapping[str, str]] = {
     "group.id": _CLIENTS,
     "key.deserializer": _CLIENTS,
     "key.serializer": _CLIENTS,
+    "max.request.size": _CLIENTS,
     "value.deserializer": _CLIENTS,
     "value.serializer": _CLIENTS,
     "certificate.password": _BITNAMI,

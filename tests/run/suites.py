@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-EVERYDAY: Final = ("architecture", "contract", "scenarios", "simulation", "unit", "wire")
+EVERYDAY: Final = ("architecture", "contract", "foreign", "scenarios", "simulation", "unit", "wire")
 """Folders of ``tests/`` that ``make test`` runs."""
 PYTEST: Final = "pytest"
 PYTHON: Final = "python"

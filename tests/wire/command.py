@@ -50,13 +50,15 @@ class Node(NamedTuple):
 
 
 @contextmanager
-def node(folder: Path, *arguments: str, env: Mapping[str, str] | None = None, code: int = 0) -> Iterator[Node]:
-    """Run `milena node ARGUMENTS`. It is ready on entry and has shut down on exit, with exit code ``code`` (not 0
-    if the test kills it). Its log goes below ``folder``."""
+def node(
+    folder: Path, *arguments: str, env: Mapping[str, str] | None = None, code: int = 0, command: str = "node"
+) -> Iterator[Node]:
+    """Run `milena node ARGUMENTS`, or `milena container` (``command``). It is ready on entry and has shut down on exit,
+    with exit code ``code`` (not 0 if the test kills it). Its log goes below ``folder``."""
     log = folder / "node.log"
     with log.open("a") as errors:
         process = subprocess.Popen(
-            [*MILENA, "node", *arguments], stdout=subprocess.PIPE, stderr=errors, text=True, env=env
+            [*MILENA, command, *arguments], stdout=subprocess.PIPE, stderr=errors, text=True, env=env
         )
     assert process.stdout is not None
     try:

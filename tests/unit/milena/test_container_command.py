@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from milena.commands.container import (
     check_folders,
     configuration_file,
     implied,
+    main,
     options,
     settings,
     variables,
@@ -157,3 +159,31 @@ def test_a_controller_may_have_advertised_listeners() -> None:
     with pytest.raises(UserError, match=r"^advertised\.listeners: PLAINTEXT are not listeners of this controller"):
         check_advertised(settings(controller | {"KAFKA_ADVERTISED_LISTENERS": of_a_broker}, ""))
     check_advertised(settings(COMBINED | {"KAFKA_ADVERTISED_LISTENERS": of_a_broker}, ""))
+
+
+def test_a_misspelt_variable_is_named_after_an_error_that_it_may_have_caused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    for name in [name for name in os.environ if name.startswith("KAFKA_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr("milena.commands.container.end_by_sigterm", lambda: None)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    with pytest.raises(UserError, match=r"^log\.dirs: .*/file: File exists") as raised:
+        main([f"KAFKA_LOG_DIRS={tmp_path}/file", "KAFKA_NUM_PARTITONS=3"])
+    assert raised.value.__notes__ == [
+        "environment variable KAFKA_NUM_PARTITONS: unknown configuration key 'num.partitons'; "
+        "did you mean 'num.partitions'?"
+    ]
+
+
+def test_a_folder_is_not_named_after_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    providers = (
+        "config.providers=env\n"
+        "config.providers.env.class=org.apache.kafka.common.config.provider.EnvVarConfigProvider\n"
+        "log.dirs=${env:FOLDER_OF_THIS_TEST}/data\n"
+    )
+    with pytest.raises(UserError, match=r"log\.dirs: the variable \$\{env:FOLDER_OF_THIS_TEST\} has no value"):
+        settings({}, providers)
+    monkeypatch.setenv("FOLDER_OF_THIS_TEST", str(tmp_path))
+    assert settings({}, providers)["log.dirs"] == f"{tmp_path}/data"

@@ -125,10 +125,23 @@ def test_the_variable_of_each_key_is_a_setting(key: str) -> None:
             'Missing required configuration "node.id" which has no default value. KAFKA_CFG_* are variables of '
             "Bitnami's image; here they are KAFKA_*. A single node needs, for example, "
             "KAFKA_NODE_ID=1 KAFKA_PROCESS_ROLES=broker,controller KAFKA_CONTROLLER_LISTENER_NAMES=CONTROLLER "
-            "KAFKA_CONTROLLER_QUORUM_VOTERS=1@localhost:9093",
+            "KAFKA_LISTENERS=A://:1,CONTROLLER://:9093 KAFKA_CONTROLLER_QUORUM_VOTERS=1@localhost:9093",
+        ),
+        (
+            from_environment(
+                {
+                    "KAFKA_ADVERTISED_LISTENERS": "A://kafka:9092,B://localhost:9093",
+                    "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "A:PLAINTEXT,B:PLAINTEXT",
+                }
+            ),
+            'Missing required configuration "node.id" which has no default value. A single node needs, for example, '
+            "KAFKA_NODE_ID=1 KAFKA_PROCESS_ROLES=broker,controller KAFKA_CONTROLLER_LISTENER_NAMES=CONTROLLER "
+            "KAFKA_LISTENERS=A://:9092,B://:9093,CONTROLLER://:9094 "
+            "KAFKA_CONTROLLER_QUORUM_VOTERS=1@localhost:9094 "
+            "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP=CONTROLLER:PLAINTEXT,A:PLAINTEXT,B:PLAINTEXT",
         ),
     ],
-    ids=["ZooKeeper", "Bitnami"],
+    ids=["ZooKeeper", "Bitnami", "own listeners"],
 )
 def test_missing_required_keys_are_an_error_that_says_what_to_set(settings: Settings, message: str) -> None:
     with pytest.raises(ConfigError) as raised:

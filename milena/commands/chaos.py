@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 from milena.command_line.errors import UsageError, UserError, reason_of
 from milena.command_line.options import CommandLine, Option, port_number, seconds
+from milena.lab.chaos.plan import in_rounds
 from milena.lab.histories.faults import Kind
 
 if TYPE_CHECKING:
     from milena.testing.chaos import Setting
 
+KINDS = tuple(filter(in_rounds, Kind))
 CHAOS = CommandLine(
     "chaos",
     "Start a cluster of a controller and three brokers, let clients write and read while faults are injected, and\n"
@@ -38,8 +40,14 @@ CHAOS = CommandLine(
             default=60.0,
             convert=seconds,
         ),
-        Option("--faults", f"only these kinds, separated by commas: {', '.join(kind.value for kind in Kind)}", "KINDS"),
+        Option(
+            "--faults", f"only these kinds, separated by commas: {', '.join(kind.value for kind in KINDS)}", "KINDS"
+        ),
         Option("--unsafe", "add unclean elections, and judge acks=1 as a promise: losses must then be found"),
+        Option(
+            "--deletions",
+            "administrators also delete records, switch the tier and copying off and on, and make tiered topics",
+        ),
         Option("--pace", "seconds between two records of a partition and a client library", "S", convert=seconds),
         Option(
             "--clients",
@@ -88,7 +96,9 @@ def main(arguments: Sequence[str], setting: Setting | None = None) -> int:
         if name not in setting.library_names:
             raise UsageError(f"--clients: unknown library {name!r}; there are {', '.join(setting.library_names)}")
     pace = pace_of(options.on) if options.pace is None else options.pace
-    order = Order(options.seed, options.seconds, _kinds(options.faults), options.unsafe, pace)
+    order = Order(
+        options.seed, options.seconds, _kinds(options.faults), options.unsafe, pace, deletions=options.deletions
+    )
     if options.history is not None:
         _check_writable(Path(options.history))
     report = _report_folder(options.report)
@@ -116,7 +126,7 @@ def again_of(arguments: Sequence[str], program: Sequence[str]) -> str:
 def _kinds(text: str | None) -> list[Kind] | None:
     if text is None:
         return None
-    known = {kind.value: kind for kind in Kind}
+    known = {kind.value: kind for kind in KINDS}
     for name in text.split(","):
         if name not in known:
             raise UsageError(f"--faults: unknown fault {name!r}; there are {', '.join(known)}")

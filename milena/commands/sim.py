@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from milena.command_line.errors import UsageError, UserError, reason_of
 from milena.command_line.options import CommandLine, Option
-from milena.lab.chaos.seeded.nemesis import KINDS, UnknownFault, checked
-from milena.lab.chaos.seeded.run import STEPS, Report, run_seed
+from milena.lab.chaos.simulated.seeds import KINDS, STEPS, Report, run_seed
 from milena.lab.histories.events import Event, write
+from milena.lab.histories.faults import Kind
 from milena.lab.world.trace import quiet_logs, show_logs
 
 SWITCH = {None: None, "on": True, "off": False}
@@ -25,8 +25,18 @@ SIM = CommandLine(
     "goes to standard output; it ends with the verdict and a digest. The exit code is 1 if there is a violation.",
     options=[
         Option("--seed", "the seed of the run", "N", default=0, convert=int),
-        Option("--steps", "number of node faults in the run; link faults are added", "M", default=STEPS, convert=int),
-        Option("--faults", f"only these kinds of faults, separated by commas: {', '.join(KINDS)}", "KINDS"),
+        Option(
+            "--steps",
+            "number of node faults in the run; as many of links and of the tier are added",
+            "M",
+            default=STEPS,
+            convert=int,
+        ),
+        Option(
+            "--faults",
+            f"only these kinds of faults, separated by commas: {', '.join(kind.value for kind in KINDS)}",
+            "KINDS",
+        ),
         Option("--tier", "tiered topics: on or off; by default odd seeds have them", "ON"),
         Option("--groups", "more than one consumer group: on or off; by default in two seeds of four", "ON"),
         Option(
@@ -44,7 +54,7 @@ SIM = CommandLine(
     ],
     examples=[
         "milena sim --seed 7",
-        "milena sim --seed 7 --steps 20 --faults kill,power",
+        "milena sim --seed 7 --steps 20 --faults kill,power-loss",
         "milena sim --soak 600",
         "milena sim --soak 600 --seed 1000",
     ],
@@ -69,10 +79,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.help:
         print(SIM.help())
         return 0
-    try:
-        kinds = checked(options.faults.split(",")) if options.faults is not None else KINDS
-    except UnknownFault as error:
-        raise UsageError(str(error)) from None
+    kinds = KINDS if options.faults is None else _kinds(options.faults.split(","))
     for name, value in (
         ("--tier", options.tier),
         ("--groups", options.groups),
@@ -103,8 +110,16 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if report.violations else 0
 
 
+def _kinds(names: Sequence[str]) -> Sequence[Kind]:
+    known = {kind.value: kind for kind in KINDS}
+    for name in names:
+        if name not in known:
+            raise UsageError(f"unknown fault {name!r}; use {', '.join(known)}")
+    return [kind for kind in KINDS if kind.value in names]
+
+
 def _run(
-    seed: int, steps: int, kinds: Sequence[str], has: Has, listener: Callable[[str], object] | None
+    seed: int, steps: int, kinds: Sequence[Kind], has: Has, listener: Callable[[str], object] | None
 ) -> Report | None:
     """Run one seed and print its violations; None if the run was aborted."""
     try:
@@ -129,14 +144,14 @@ def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _soak(seconds: float, steps: int, kinds: Sequence[str], has: Has, first: int | None) -> int:
+def _soak(seconds: float, steps: int, kinds: Sequence[Kind], has: Has, first: int | None) -> int:
     began = time.monotonic()
     count, simulated = 0, 0.0
     while (passed := time.monotonic() - began) < seconds:
         seed = int.from_bytes(os.urandom(4), "big") if first is None else first + count
         report = _run(seed, steps, kinds, has, None)
         if report is None or report.violations:
-            faults = "" if tuple(kinds) == tuple(KINDS) else f" --faults {','.join(kinds)}"
+            faults = "" if tuple(kinds) == tuple(KINDS) else f" --faults {','.join(kind.value for kind in kinds)}"
             print(f"to reproduce: milena sim --seed {seed} --steps {steps}{faults}{has}")
             return 1
         count += 1

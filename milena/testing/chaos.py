@@ -26,7 +26,7 @@ from milena.lab.chaos.own_clients import OwnClients
 from milena.lab.chaos.place import Place
 from milena.lab.chaos.report import write_report
 from milena.lab.chaos.runner import ABOUT, PACE, NotJudged, Order, run
-from milena.lab.chaos.simulated import run_simulated
+from milena.lab.chaos.simulated.place import run_simulated
 from milena.lab.chaos.topics import TOPICS
 from milena.lab.chaos.verdict import Verdict, demands_of, judge
 from milena.lab.histories.checker import counts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -66,6 +66,7 @@ class ProcessesPlace:
     """Implements ``lab.chaos.place.Place``."""
 
     name = "processes"
+    insight = None
 
     def __init__(self, cluster: LocalCluster, runtime: Runtime, failures: list[str], tier: str = FOLDER) -> None:
         """``tier``: ``FOLDER`` or ``FSSPEC``."""
@@ -259,7 +260,7 @@ class ProcessesPlace:
                 os.replace(kept, path)
         shutil.rmtree(self._hidden, ignore_errors=True)
 
-    async def mount_tier(self, *, mounted: bool) -> None:
+    async def mount_tier(self, brokers: Collection[int] = (), *, mounted: bool) -> None:
         await asyncio.to_thread(self._mount_folder if mounted else self._unmount_folder)
 
     def _unmount_folder(self) -> None:

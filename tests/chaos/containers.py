@@ -16,6 +16,7 @@ from urllib.request import urlopen
 from milena.command_line.errors import UserError
 from milena.lab.chaos.clients import Clients
 from milena.lab.chaos.faults import Kind
+from milena.lab.chaos.plan import in_rounds
 from milena.runtime.context import Runtime
 from milena.runtime.files import RealDisk
 from milena.runtime.process import real_runtime
@@ -58,9 +59,10 @@ class ContainersPlace:
     """Implements ``lab.chaos.place.Place``."""
 
     name = "containers"
+    insight = None
     brokers: Sequence[int] = BROKERS
     controller: int = CONTROLLER
-    kinds: frozenset[Kind] = frozenset(Kind) - {Kind.TIER_UNMOUNTED, Kind.ODD_TIER}
+    kinds: frozenset[Kind] = frozenset(filter(in_rounds, Kind)) - {Kind.TIER_UNMOUNTED, Kind.ODD_TIER}
     odd_answers: Sequence[str] = ()
 
     def __init__(
@@ -173,7 +175,7 @@ class ContainersPlace:
     async def jump_clock(self, node: int, seconds: float) -> None:
         await _in_thread(self._ask_if_up, node, "jump_clock", ms=round(seconds * 1000))
 
-    async def mount_tier(self, *, mounted: bool) -> None:
+    async def mount_tier(self, brokers: Collection[int] = (), *, mounted: bool) -> None:
         raise UserError("containers cannot unmount the tier")
 
     async def break_tier(self, *, away: bool = False, delay: float = 0.0, lose: float = 0.0, odd: str = "") -> None:

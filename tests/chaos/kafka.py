@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -66,6 +66,7 @@ class KafkaPlace:
     """Implements ``lab.chaos.place.Place``. Links can be cut where each node can have a network of its own."""
 
     name = "kafka"
+    insight = None
     brokers: Sequence[int] = BROKERS
     controller: int = CONTROLLER
     odd_answers: Sequence[str] = ()
@@ -195,7 +196,7 @@ class KafkaPlace:
     async def fail_directory(self, node: int) -> None:
         _cannot("lose a log directory")
 
-    async def mount_tier(self, *, mounted: bool) -> None:
+    async def mount_tier(self, brokers: Collection[int] = (), *, mounted: bool) -> None:
         _cannot("have a tier")
 
     async def slow_disk(self, node: int, seconds: float) -> None:

@@ -9,8 +9,8 @@ import pytest
 from milena.lab.chaos.faults import Kind
 from milena.lab.chaos.journal import events, faults
 from milena.lab.chaos.runner import PLAN, Order
-from milena.lab.chaos.simulated import run_simulated
-from milena.lab.histories.events import Send
+from milena.lab.chaos.simulated.place import run_simulated
+from milena.lab.histories.events import AllowedDeletion, Send
 from milena.lab.world.trace import quiet_logs
 
 pytestmark = pytest.mark.timeout(300)
@@ -44,3 +44,11 @@ def test_a_seed_gives_the_same_run_twice(tmp_path: Path) -> None:
     plans = [(tmp_path / name / PLAN).read_text() for name in ("first", "second")]
     assert plans[0] and plans[0] == plans[1]
     assert any(isinstance(event, Send) for event in events(tmp_path / "first" / "history.jsonl"))
+
+
+@pytest.mark.slow
+def test_nothing_else_is_lost_when_administrators_delete_records_and_switch_the_tier(tmp_path: Path) -> None:
+    verdict, _ = run_simulated(Order(2, 40, [Kind.KILL, Kind.TIER_AWAY], pace=0.3, deletions=True), tmp_path)
+    assert not verdict.violations
+    reasons = {one.reason for one in events(tmp_path / "history.jsonl") if isinstance(one, AllowedDeletion)}
+    assert reasons == {"DeleteRecords", "remote.log.delete.on.disable"}

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from milena.lab.chaos.seeded.run import STEPS, has_compaction, has_groups, run_seed
+from milena.lab.chaos.simulated.seeds import STEPS, has_compaction, has_groups, run_seed
 from milena.lab.histories.events import Event, Poll, RequestOutcome, Send
 from milena.lab.histories.group_events import (
     GroupDelete,

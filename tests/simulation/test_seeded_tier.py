@@ -4,18 +4,18 @@ of the tier have no violations."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from milena.client import admin, replicas
 from milena.client.cluster import Cluster
-from milena.lab.chaos.seeded.ending import final_logs, healthy
-from milena.lab.chaos.seeded.nemesis import KINDS
-from milena.lab.chaos.seeded.run import run_seed
-from milena.lab.chaos.seeded.tier_losses import Losses
-from milena.lab.chaos.seeded.tier_troubles import OF_TIER, TierTroubles
-from milena.lab.cluster import SimulatedCluster, start_cluster
+from milena.lab.chaos.faults import Kind
+from milena.lab.chaos.health import Health
+from milena.lab.chaos.simulated.insight import WatchedCluster
+from milena.lab.chaos.simulated.seeds import run_seed
+from milena.lab.chaos.simulated.tier_faults import TierFaults
+from milena.lab.cluster import BROKER_PORT, SimulatedCluster, host_of, start_cluster
 from milena.lab.invariants.broken import InvariantBroken
 from milena.lab.world.power import Inode
 from milena.lab.world.tiering import FOLDER
@@ -26,11 +26,12 @@ from milena.runtime.randomness import Randomness
 from milena.storage.state.epoch_cache import EpochEntry
 from milena.tiered.store.remote_storage import REQUIRED
 from milena.tiered.store.tier_names import ROOT
+from tests.simulation.final_logs import final_log
 from tests.simulation.steps import seeds, until, values, write
 from tests.simulation.tiered_topics import TIER, TIERED, WITH_TIER, bases, known_segments, log_of, replica, with_tier
 
 RECORDS = 22
-PASSING = [kind for kind in OF_TIER if kind != "tierlost"]
+PASSING = [Kind.TIER_ERRORS, Kind.TIER_FULL, Kind.MISSING_OBJECTS]
 """Faults of the tier that lose no data."""
 
 
@@ -53,6 +54,15 @@ def run(plant: Callable[[SimulatedCluster], None] | None, **configs: str) -> Non
             cluster.watch.check_all()
 
     simulate(scenario, seed=1)
+
+
+async def inject(faults: TierFaults, kinds: Sequence[Kind]) -> None:
+    """Inject one fault after the other."""
+    for kind in kinds:
+        await asyncio.sleep(2)
+        mend = faults.inject(kind)
+        await asyncio.sleep(4)
+        mend()
 
 
 def object_of(cluster: SimulatedCluster, suffix: str) -> str:
@@ -162,7 +172,7 @@ def test_only_an_object_that_a_fault_has_lost_for_good_may_be_missing(suffix: st
         path = object_of(cluster, suffix)
         cluster.watch.tier.lost[path] = None
         del cluster.world.tier.files[path]
-        losses = Losses(cluster)
+        losses = WatchedCluster(cluster)
         holes = [losses.hole_at(("t", 0), offset) for offset in (7, 8, 11, 12, 20)]
         assert holes == ([None, (8, 11), (11, 11), None, None] if suffix == ".log" else [None] * 5)
         if other:
@@ -216,31 +226,31 @@ def test_reading_a_lost_log_is_an_error_and_later_segments_can_be_read() -> None
             for path in (object_of(cluster, ".log"), checkpoints[-1]):
                 cluster.watch.tier.lost[path] = None
                 del cluster.world.tier.files[path]
-            losses = Losses(cluster)
-            log = (await final_logs(client, [("t", 0)], losses))[0]
+            losses = WatchedCluster(cluster)
+            log = await final_log(client, ("t", 0), losses)
             assert log.holes == ((8, 11),)
             assert [offset for offset, _, _ in log.records] == [*range(8), *range(12, RECORDS)]
-            assert not losses.excuse(("t", 0), 2)
+            assert not losses.excuses(("t", 0), 2)
             await replicas.alter_reassignments(client, {("t", 0): [NodeId(1), NodeId(2)]})
-            await until(lambda: losses.excuse(("t", 0), 2))
-            await healthy(client, 2, [], losses, seconds=30)
+            await until(lambda: losses.excuses(("t", 0), 2))
+            bootstrap = [(host_of(number), BROKER_PORT) for number in (1, 2)]
+            await Health(client, [1, 2], bootstrap, [], losses).in_sync(30)
 
     simulate(scenario, seed=1)
 
 
 def test_the_lab_and_the_tests_use_the_same_folder() -> None:
     assert FOLDER == TIER
-    assert set(OF_TIER) < set(KINDS)
 
 
 def test_seeds_have_all_faults_of_the_tier_and_no_violations() -> None:
     trace = Trace()
 
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
-        troubles = TierTroubles(cluster.world.tier, {}, {}, trace, Randomness(1), PASSING)
+        faults = TierFaults(cluster.world.tier, {}, {}, trace.note, Randomness(1))
         await write(client, RECORDS)
         async with asyncio.timeout(300), asyncio.TaskGroup() as tasks:
-            tasks.create_task(troubles.trouble(24))
+            tasks.create_task(inject(faults, PASSING * 8))
             tasks.create_task(write(client, RECORDS, first=RECORDS))
         await until(lambda: bases(cluster) == [40])
         assert await values(client, 2 * RECORDS) == list(range(2 * RECORDS))
@@ -250,7 +260,6 @@ def test_seeds_have_all_faults_of_the_tier_and_no_violations() -> None:
     for text in (
         "the tier fails: ",
         "free bytes",
-        "is slow",
         "is read-only",
         "is removed",
         "is truncated",
@@ -266,8 +275,7 @@ def test_objects_are_lost_for_good_one_at_a_time() -> None:
         await write(client, RECORDS)
         await until(lambda: bases(cluster) == [20])
         before = {path: len(inode.data) for path, inode in cluster.world.tier.files.items()}
-        troubles = TierTroubles(cluster.world.tier, {}, lost, trace, cluster.world.random, ["tierlost"])
-        await troubles.trouble(4)
+        await inject(TierFaults(cluster.world.tier, {}, lost, trace.note, cluster.world.random), [Kind.LOST_OBJECT] * 4)
         now = {path: len(inode.data) for path, inode in cluster.world.tier.files.items()}
         assert {path for path, size in before.items() if now.get(path) != size} == set(lost)
 
@@ -290,8 +298,7 @@ def test_removed_objects_return_even_if_all_objects_of_a_segment_were_removed(se
         for path, data in objects.items():
             world.tier.files[path] = Inode(0)
             world.tier.files[path].data += data
-        troubles = TierTroubles(world.tier, {}, {}, Trace(), Randomness(seed), ["tierloss"])
-        await troubles.trouble(3)
+        await inject(TierFaults(world.tier, {}, {}, Trace().note, Randomness(seed)), [Kind.MISSING_OBJECTS] * 3)
         assert {path: bytes(inode.data) for path, inode in world.tier.files.items()} == objects
 
     simulate(scenario, seed=seed)

@@ -7,7 +7,7 @@ import pytest
 from milena.broker.apis import fetch, list_offsets, produce
 from milena.broker.reading import fetching
 from milena.broker.replica import checked_appends
-from milena.lab.chaos.seeded.run import run_seed
+from milena.lab.chaos.simulated.seeds import run_seed
 from milena.node.serving import cooperative_requests, dispatch
 from milena.protocol.requests import fetch_request
 

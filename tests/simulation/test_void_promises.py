@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from milena.lab.chaos.seeded.ending import final_logs
-from milena.lab.chaos.seeded.tier_losses import Losses
 from milena.lab.cluster import SimulatedCluster, host_of, start_cluster
 from milena.lab.histories.checker import Anomaly, check
 from milena.lab.histories.events import Event, RequestOutcome, Send, Void
 from milena.lab.world.world import World, simulate
+from tests.simulation.final_logs import final_log
 from tests.simulation.steps import QUICK, create, until, write
 
 T0 = ("t", 0)
@@ -42,7 +41,7 @@ def test_a_power_loss_ends_the_guarantees_only_for_records_that_were_not_synced(
         (void,) = await lose_power(cluster, sync_all=False)
         assert SYNCED <= void.kept < SYNCED + MORE
         async with cluster.client() as client:
-            (log,) = await final_logs(client, [T0], Losses(cluster))
+            log = await final_log(client, T0)
         assert len(log.records) == void.kept
         sends: list[Event] = [
             Send(T0, value, 0.0, 0.1, RequestOutcome.OK, offset, lane="p") for offset, value, _ in log.records

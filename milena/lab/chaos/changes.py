@@ -24,7 +24,10 @@ RETENTION: Final = 1_000_000
 class Changes:
     """By one library."""
 
-    def __init__(self, clients: Clients, journal: Journal, clock: Clock, random: Randomness, replicas: int) -> None:
+    def __init__(
+        self, clients: Clients, journal: Journal, clock: Clock, random: Randomness, replicas: Sequence[int]
+    ) -> None:
+        """``replicas``: how many a topic may have."""
         self._clients = clients
         self._journal = journal
         self._clock = clock
@@ -60,10 +63,21 @@ class Changes:
             await self._pause()
         await admin.close()
 
+    async def come_and_go(self, name: str, stopping: asyncio.Event) -> None:
+        """Create one topic, delete it, create it again."""
+        admin = await self._clients.admin()
+        while not stopping.is_set():
+            await self._create(admin, name)
+            await self._clock.sleep(self._random.uniform(1, 2 * LONGEST_PAUSE))
+            await self._delete(admin, name)
+            await self._clock.sleep(self._random.uniform(0, LONGEST_PAUSE / 2))
+        await admin.close()
+
     async def _create(self, admin: ChaosAdmin, name: str) -> RequestOutcome:
         config = self._config()
         begun = self._begin(name, exists=True)
-        outcome = await admin.create_topic(name, 1 + self._random.below(3), self._replicas, config)
+        replicas = self._random.choice(self._replicas) if len(self._replicas) > 1 else self._replicas[0]
+        outcome = await admin.create_topic(name, 1 + self._random.below(3), replicas, config)
         self._journal.note(TopicChange(name, True, outcome, config, begun))
         return outcome
 

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from milena.lab.histories.events import RequestOutcome
 from milena.protocol.types import TopicPartition
+
+IN_ORDER: Final = "in order"
+"""The ability of a library whose producers keep one batch of a partition in flight, so that records stay in order also
+without sequence numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +107,7 @@ class Clients(Protocol):
     name: str
     """As in reports: ``confluent-kafka``, ``kafka-python``, ``aiokafka``, ``java``, ``milena``."""
     can: frozenset[str]
-    """Of ``produce``, ``consume``, ``group``, ``admin``."""
+    """Of ``produce``, ``consume``, ``group``, ``admin`` and ``IN_ORDER``."""
 
     async def producer(self, *, acks: int, idempotent: bool) -> ChaosProducer: ...
 

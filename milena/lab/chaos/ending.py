@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from milena.client import admin
 from milena.client.admin import TOPIC_CONFIG, TOPIC_RESOURCE
 from milena.client.cluster import Cluster
 from milena.client.consumer import Consumer
 from milena.client.offsets import EARLIEST, LATEST, find_offset
-from milena.lab.chaos.changes import MADE
-from milena.lab.chaos.holes import Excuses, Hole, hole_at
+from milena.lab.chaos.holes import Hole
 from milena.lab.chaos.journal import Journal
 from milena.lab.chaos.work.copies import copies_of, repeated
 from milena.lab.chaos.work.writers import name_of
@@ -27,6 +26,15 @@ T = TypeVar("T")
 POLL: Final = 1.0
 AGAIN: Final = 0.5
 """Seconds before a request without an answer is repeated."""
+
+
+FindHole: TypeAlias = Callable[[TopicPartition, int, int], Awaitable[Hole | None]]
+"""Return the hole of a partition that begins at an offset, below the end of the log; None if there is none, or nothing
+explains it."""
+
+
+async def _no_hole(place: TopicPartition, at: int, end: int) -> None:
+    return None
 
 
 class Ends(NamedTuple):
@@ -55,12 +63,13 @@ class Ending:
                 self._journal.say(f"asked again at the end: {error}")
             await self._client.runtime.clock.sleep(AGAIN)
 
-    async def logs(self, places: Sequence[TopicPartition], lost: Excuses) -> Ends:
-        """Note the records of each log from its start to its end. ``lost``: the holes that lost objects explain."""
+    async def logs(self, places: Sequence[TopicPartition], hole_at: FindHole) -> Ends:
+        """Note the records of each log from its start to its end. ``hole_at`` finds the holes that lost objects
+        explain."""
         ends: dict[TopicPartition, int] = {}
         holes: dict[TopicPartition, Sequence[Hole]] = {}
         for place in places:
-            log, end = await self._log(place, lost)
+            log, end = await self._log(place, hole_at)
             self._journal.note(log)
             await self._note_copies(log)
             if log.holes:
@@ -73,7 +82,7 @@ class Ending:
     async def copies(self, places: Sequence[TopicPartition]) -> None:
         """Note the values that compacted logs have several times. They have no holes."""
         for place in places:
-            log, _ = await self._log(place, Excuses({}))
+            log, _ = await self._log(place, _no_hole)
             await self._note_copies(log)
 
     async def _note_copies(self, log: FinalLog) -> None:
@@ -81,7 +90,7 @@ class Ending:
             read = partial(copies_of, self._client, log.partition, value, offsets)
             self._journal.note(await self.answer(read))
 
-    async def _log(self, place: TopicPartition, lost: Excuses) -> tuple[FinalLog, int]:
+    async def _log(self, place: TopicPartition, hole_at: FindHole) -> tuple[FinalLog, int]:
         start = (await self.answer(lambda: find_offset(self._client, *place, EARLIEST))).offset
         end = (await self.answer(lambda: find_offset(self._client, *place, LATEST))).offset
         consumer = Consumer(self._client, reset=None)
@@ -93,7 +102,7 @@ class Ending:
             try:
                 records = await consumer.poll(POLL)
             except KafkaError:
-                hole = await hole_at(self._client, place, at, end, lost)
+                hole = await hole_at(place, at, end)
                 if hole is None:
                     raise
                 holes.append(hole)
@@ -106,11 +115,12 @@ class Ending:
         await consumer.close()
         return FinalLog(place, tuple(found), start, dense=True, holes=tuple(holes)), end
 
-    async def topics(self) -> None:
-        """Note the topics that the run has created and not deleted, with their configurations."""
+    async def topics(self, prefixes: tuple[str, ...]) -> None:
+        """Note the topics that the run has created and not deleted, with their configurations. ``prefixes``: how their
+        names begin."""
         count = 0
         for name in sorted((await self.answer(self._client.metadata)).topics):
-            if not name.startswith(MADE):
+            if not name.startswith(prefixes):
                 continue
             config = await self.answer(partial(self._config, name))
             if config is not None:

@@ -17,6 +17,10 @@ from milena.runtime.randomness import Randomness
 
 SLACK: Final = 5.0
 """Seconds for what has no time limit of its own: detection in rounds, metadata, retries of clients, a busy machine."""
+CLIENTS: Final = -1
+"""Stands for the clients' machine among the nodes of a fault of links."""
+LONGEST_DELAY: Final = 1.5
+"""Seconds on a slow link: less than the time-outs of clients."""
 CLOCK_JUMPS: Final = (-1200.0, -60.0, -2.0, 2.0, 60.0, 1200.0)
 """Seconds. Brokers refuse records that are an hour ahead of their clock (``message.timestamp.after.max.ms``)."""
 
@@ -33,13 +37,16 @@ class Shape:
     """``replica.lag.time.max.ms``."""
     odd: Sequence[str] = ()
     """The wrong answers that the tier's store can give."""
+    watched: bool = False
+    """Whether invariants are watched (``Place.insight``). Then links to clients may be cut, too, and one broker alone
+    may lose its tier."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One fault. ``nodes``: the nodes that have it; for a one-way cut sender and receiver; empty: all brokers, or those
-    that the nemesis chooses. ``amount``: seconds of delay or of a jump, or the share of objects. ``text``: which wrong
-    answer of the tier's store."""
+    """One fault. ``nodes``: the nodes that have it; for a one-way cut sender and receiver, for other faults of a link
+    its ends; empty: all brokers, or those that the nemesis chooses. ``amount``: seconds of delay or of a jump, or the
+    share of objects. ``text``: which wrong answer of the tier's store."""
 
     kind: Kind
     nodes: tuple[int, ...]
@@ -89,6 +96,9 @@ class Act(Enum):
     ROLL = auto()
     REASSIGN = auto()
     ELECT_UNCLEAN = auto()
+    POWER_OFF_ALL = auto()
+    DISTURB = auto()
+    """What only the simulation can do (``Insight.disturb``)."""
 
 
 class Notice(Enum):
@@ -139,6 +149,9 @@ class Trait(Enum):
     """It cannot be noticed while the controller is away."""
     NEEDS_NODE = auto()
     """It cannot be noticed if another fault ends its node."""
+    WATCHED = auto()
+    """It is for places that watch invariants (``Place.insight``) only: they know which records it may lose, or can
+    inject it. It comes in overlapping plans only."""
 
 
 class Drawn(NamedTuple):
@@ -164,7 +177,8 @@ class Draw:
 @dataclass(frozen=True, slots=True)
 class FaultKind:
     """A row of the table. ``within``: seconds after the injection from which on partitions with enough replicas must
-    accept writes. ``counted``: the name of a counter in ``Place.troubles``."""
+    accept writes. ``counted``: the name of a counter in ``Place.troubles``. ``weight``: how often it is drawn for an
+    overlapping plan, beside the others of its stream; 0: never, for the reason beside ``_ROUNDS_ONLY``."""
 
     draw: Callable[[Draw], Drawn]
     act: Act
@@ -173,6 +187,7 @@ class FaultKind:
     within: Callable[[Shape], float]
     traits: frozenset[Trait] = frozenset()
     counted: str = ""
+    weight: int = 0
 
 
 # -- how a fault is drawn
@@ -198,8 +213,44 @@ def _lagging(draw: Draw) -> Drawn:
 def _one_way(draw: Draw) -> Drawn:
     shape, random = draw.shape, draw.random
     node = draw.brokers.pop()
-    ends = random.shuffled([node, random.choice((shape.controller, draw.brokers[0]))])
+    ends = random.shuffled([node, random.choice((shape.controller, draw.brokers[0], *_clients(shape)))])
     return Drawn(tuple(ends), max(shape.session, 1.5 * shape.lag) + random.uniform(1, 4))
+
+
+def _clients(shape: Shape) -> tuple[int, ...]:
+    return (CLIENTS,) if shape.watched else ()
+
+
+def _isolated(draw: Draw) -> Drawn:
+    """Where links to clients can be cut, sometimes these, too. While clients reach the broker, it may continue to lead
+    without knowing that it was replaced."""
+    node = draw.brokers.pop()
+    with_clients = draw.shape.watched and draw.random.below(2)
+    return Drawn((node, CLIENTS) if with_clients else (node,), draw.fenced)
+
+
+def _link(draw: Draw) -> Drawn:
+    node = draw.brokers.pop()
+    other = draw.random.choice((draw.shape.controller, *_clients(draw.shape), *draw.brokers))
+    return Drawn((node, other), draw.fenced, draw.random.uniform(0, LONGEST_DELAY))
+
+
+def _all_brokers(draw: Draw) -> Drawn:
+    return Drawn(tuple(draw.brokers), draw.random.uniform(0, draw.shape.session))
+
+
+def _any_node(draw: Draw) -> Drawn:
+    node = draw.random.choice((draw.brokers.pop(), draw.shape.controller))
+    return Drawn((node,), draw.random.uniform(0, draw.shape.session))
+
+
+def _mount(draw: Draw) -> Drawn:
+    nodes = (draw.brokers.pop(),) if draw.shape.watched and draw.random.below(2) else ()
+    return Drawn(nodes, draw.random.uniform(3, 8))
+
+
+def _at_once(draw: Draw) -> Drawn:
+    return Drawn((), 0.0)
 
 
 def _slow_disk(draw: Draw) -> Drawn:
@@ -304,19 +355,36 @@ def _traits(*traits: Trait) -> frozenset[Trait]:
 _OF_TIER: Final = _traits(Trait.OF_TIER, Trait.KEEPS_ISR, Trait.OWN_SESSIONS)
 _OF_LINKS: Final = _traits(Trait.OF_LINKS, Trait.NEEDS_CONTROLLER)
 _OF_NODE: Final = _traits(Trait.OWN_SESSIONS)
+_WATCHED: Final = _traits(Trait.WATCHED)
+_ROUNDS_ONLY: Final = 0
+"""These move the clocks by which retention is judged, wait for healthy replicas, need a tier that counts its losses, or
+are a part of what the administrators of an overlapping run do all the time."""
+
+
+def _watched(
+    draw: Callable[[Draw], Drawn], weight: int, act: Act = Act.DISTURB, traits: frozenset[Trait] = frozenset()
+) -> FaultKind:
+    """A row of a fault that no round has: nothing but recovery at the end is judged."""
+    return FaultKind(draw, act, Notice.BY_ACT, _all, _soon, traits | _WATCHED, weight=weight)
+
+
 FAULTS: Final[Mapping[Kind, FaultKind]] = {
-    Kind.KILL: FaultKind(_short_or_fenced, Act.KILL, Notice.DOWN, _gone, _after_session, _OF_NODE),
-    Kind.STOP: FaultKind(_fenced, Act.PAUSE, Notice.BY_ACT, _gone, _after_session, _OF_NODE | {Trait.ENDS_IN_TIME}),
+    Kind.KILL: FaultKind(_short_or_fenced, Act.KILL, Notice.DOWN, _gone, _after_session, _OF_NODE, weight=6),
+    Kind.STOP: FaultKind(
+        _fenced, Act.PAUSE, Notice.BY_ACT, _gone, _after_session, _OF_NODE | {Trait.ENDS_IN_TIME}, weight=3
+    ),
     Kind.HANG: FaultKind(
-        _hanging, Act.PAUSE, Notice.BY_ACT, _hung, _soon, _OF_NODE | {Trait.BOUNDED, Trait.ENDS_IN_TIME}
+        _hanging, Act.PAUSE, Notice.BY_ACT, _hung, _soon, _OF_NODE | {Trait.BOUNDED, Trait.ENDS_IN_TIME}, weight=1
     ),
-    Kind.RESTART: FaultKind(_short_or_fenced, Act.SHUT_DOWN, Notice.DOWN, _gone, _soon, _OF_NODE),
-    Kind.ISOLATE: FaultKind(_fenced, Act.CUT, Notice.CUT, _gone, _after_session, _OF_LINKS | {Trait.STALE_LEADER}),
+    Kind.RESTART: FaultKind(_short_or_fenced, Act.SHUT_DOWN, Notice.DOWN, _gone, _soon, _OF_NODE, weight=3),
+    Kind.ISOLATE: FaultKind(
+        _isolated, Act.CUT, Notice.CUT, _gone, _after_session, _OF_LINKS | {Trait.STALE_LEADER}, weight=2
+    ),
     Kind.CUT_CONTROLLER: FaultKind(
-        _fenced, Act.CUT, Notice.CUT, _gone, _after_session, _OF_LINKS | {Trait.STALE_LEADER}
+        _fenced, Act.CUT, Notice.CUT, _gone, _after_session, _OF_LINKS | {Trait.STALE_LEADER}, weight=1
     ),
-    Kind.CUT_FOLLOWERS: FaultKind(_lagging, Act.CUT, Notice.CUT, _apart, _after_lag, _OF_LINKS),
-    Kind.CUT_ONE_WAY: FaultKind(_one_way, Act.CUT, Notice.CUT, _apart_one_way, _after_lag, _OF_LINKS),
+    Kind.CUT_FOLLOWERS: FaultKind(_lagging, Act.CUT, Notice.CUT, _apart, _after_lag, _OF_LINKS, weight=1),
+    Kind.CUT_ONE_WAY: FaultKind(_one_way, Act.CUT, Notice.CUT, _apart_one_way, _after_lag, _OF_LINKS, weight=2),
     Kind.WIPE: FaultKind(
         _short_or_fenced,
         Act.WIPE,
@@ -324,6 +392,7 @@ FAULTS: Final[Mapping[Kind, FaultKind]] = {
         _gone,
         _after_session,
         _OF_NODE | {Trait.LOSES, Trait.NEEDS_CONTROLLER},
+        weight=2,
     ),
     Kind.POWER_LOSS: FaultKind(
         _short_or_fenced,
@@ -332,20 +401,27 @@ FAULTS: Final[Mapping[Kind, FaultKind]] = {
         _gone,
         _after_session,
         _OF_NODE | {Trait.LOSES, Trait.ENDS_IN_TIME},
+        weight=4,
     ),
-    Kind.FULL_DISK: FaultKind(_fenced, Act.FAIL_DISK, Notice.OFFLINE, _gone, _after_session, _OF_NODE),
-    Kind.LOST_DIRECTORY: FaultKind(_fenced, Act.FAIL_DISK, Notice.OFFLINE, _gone, _after_session, _OF_NODE),
+    Kind.FULL_DISK: FaultKind(_fenced, Act.FAIL_DISK, Notice.OFFLINE, _gone, _after_session, _OF_NODE, weight=1),
+    Kind.LOST_DIRECTORY: FaultKind(_fenced, Act.FAIL_DISK, Notice.OFFLINE, _gone, _after_session, _OF_NODE, weight=1),
     Kind.SLOW_DISK: FaultKind(
-        _slow_disk, Act.SLOW_DISK, Notice.COUNTED, _nothing, _soon, _OF_NODE | {Trait.NEEDS_NODE}, "slowed"
+        _slow_disk, Act.SLOW_DISK, Notice.COUNTED, _nothing, _soon, _OF_NODE | {Trait.NEEDS_NODE}, "slowed", weight=1
     ),
-    Kind.TIER_AWAY: FaultKind(_of_no_node, Act.BREAK_TIER, Notice.COUNTED, _nothing, _soon, _OF_TIER, "tier_failed"),
-    Kind.TIER_UNMOUNTED: FaultKind(_of_no_node, Act.UNMOUNT_TIER, Notice.BY_ACT, _nothing, _soon, _OF_TIER),
-    Kind.ODD_TIER: FaultKind(_odd_tier, Act.BREAK_TIER, Notice.COUNTED, _nothing, _soon, _OF_TIER, "tier_odd"),
+    Kind.TIER_AWAY: FaultKind(
+        _of_no_node, Act.BREAK_TIER, Notice.COUNTED, _nothing, _soon, _OF_TIER, "tier_failed", weight=1
+    ),
+    Kind.TIER_UNMOUNTED: FaultKind(_mount, Act.UNMOUNT_TIER, Notice.BY_ACT, _nothing, _soon, _OF_TIER, weight=2),
+    Kind.ODD_TIER: FaultKind(
+        _odd_tier, Act.BREAK_TIER, Notice.COUNTED, _nothing, _soon, _OF_TIER, "tier_odd", weight=_ROUNDS_ONLY
+    ),
     Kind.SLOW_OBJECTS: FaultKind(
-        _slow_objects, Act.BREAK_TIER, Notice.COUNTED, _nothing, _soon, _OF_TIER, "tier_slowed"
+        _slow_objects, Act.BREAK_TIER, Notice.COUNTED, _nothing, _soon, _OF_TIER, "tier_slowed", weight=2
     ),
-    Kind.LOST_OBJECTS: FaultKind(_lost_objects, Act.BREAK_TIER, Notice.COUNTED, _nothing, _soon, _OF_TIER, "tier_lost"),
-    Kind.CONTROLLER: FaultKind(_controller, Act.KILL, Notice.DOWN, _frozen, _soon, _traits(Trait.KEEPS_ISR)),
+    Kind.LOST_OBJECTS: FaultKind(
+        _lost_objects, Act.BREAK_TIER, Notice.COUNTED, _nothing, _soon, _OF_TIER, "tier_lost", weight=_ROUNDS_ONLY
+    ),
+    Kind.CONTROLLER: FaultKind(_controller, Act.KILL, Notice.DOWN, _frozen, _soon, _traits(Trait.KEEPS_ISR), weight=2),
     Kind.CLOCK: FaultKind(
         _clock,
         Act.JUMP_CLOCK,
@@ -353,12 +429,25 @@ FAULTS: Final[Mapping[Kind, FaultKind]] = {
         _nothing,
         _soon,
         _OF_NODE | {Trait.KEEPS_ISR, Trait.ENDS_IN_TIME, Trait.NEEDS_NODE},
+        weight=_ROUNDS_ONLY,
     ),
     Kind.ROLLING: FaultKind(
-        _rolling, Act.ROLL, Notice.BY_ACT, _each, _soon, _traits(Trait.ALONE, Trait.BOUNDED, Trait.ENDS_IN_TIME)
+        _rolling,
+        Act.ROLL,
+        Notice.BY_ACT,
+        _each,
+        _soon,
+        _traits(Trait.ALONE, Trait.BOUNDED, Trait.ENDS_IN_TIME),
+        weight=_ROUNDS_ONLY,
     ),
     Kind.REASSIGN: FaultKind(
-        _of_no_node, Act.REASSIGN, Notice.MOVED, _moves, _soon, _OF_NODE | {Trait.NEEDS_CONTROLLER}
+        _of_no_node,
+        Act.REASSIGN,
+        Notice.MOVED,
+        _moves,
+        _soon,
+        _OF_NODE | {Trait.NEEDS_CONTROLLER},
+        weight=_ROUNDS_ONLY,
     ),
     Kind.UNCLEAN: FaultKind(
         _unclean,
@@ -367,7 +456,18 @@ FAULTS: Final[Mapping[Kind, FaultKind]] = {
         _all,
         _soon,
         _traits(Trait.ALONE, Trait.BOUNDED, Trait.ENDS_IN_TIME),
+        weight=_ROUNDS_ONLY,
     ),
+    Kind.BLACKOUT: _watched(_all_brokers, 1, Act.POWER_OFF_ALL),
+    Kind.CONTROLLER_POWER_LOSS: _watched(_controller, 2, Act.POWER_OFF),
+    Kind.DISK_ERRORS: _watched(_fenced, 3),
+    Kind.FLIPPED_BIT: _watched(_any_node, 4),
+    Kind.CUT_LINK: _watched(_link, 2, Act.CUT, _OF_LINKS),
+    Kind.SLOW_LINK: _watched(_link, 2, traits=_OF_LINKS),
+    Kind.TIER_ERRORS: _watched(_of_no_node, 2, traits=_OF_TIER),
+    Kind.TIER_FULL: _watched(_of_no_node, 2, traits=_OF_TIER),
+    Kind.MISSING_OBJECTS: _watched(_of_no_node, 2, traits=_OF_TIER),
+    Kind.LOST_OBJECT: _watched(_at_once, 2, traits=_OF_TIER),
 }
 
 

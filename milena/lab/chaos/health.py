@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -16,6 +17,7 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import METADATA_TOPIC, TopicPartition
 
 if TYPE_CHECKING:
+    from milena.lab.chaos.place import Insight
     from milena.protocol.apis import (
         DescribeLogDirsResponse,
         DescribeQuorumResponse,
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     )
 
 INTERVAL: Final = 0.25
+UNCLEAN: Final = 1
+"""An election type."""
+ELECTING_MS: Final = 5000
 ASKING: Final = 3.0
 """Seconds for one answer."""
 
@@ -55,8 +60,16 @@ class Health:
     """Sends requests to each broker at ``bootstrap``."""
 
     def __init__(
-        self, client: Cluster, brokers: Sequence[int], bootstrap: Sequence[tuple[str, int]], topics: Sequence[Topic]
+        self,
+        client: Cluster,
+        brokers: Sequence[int],
+        bootstrap: Sequence[tuple[str, int]],
+        topics: Sequence[Topic],
+        insight: Insight | None = None,
     ) -> None:
+        """``insight``: replicas that it excuses need not be in sync, and partitions whose ISR has lost records get an
+        unclean election."""
+        self._insight = insight
         self._client = client
         self._clock = client.runtime.clock
         self._brokers = frozenset(brokers)
@@ -153,10 +166,29 @@ class Health:
     async def wait(self, missing: Callable[[list[ClusterView | None]], Collection[str]], seconds: float) -> None:
         """Wait until ``missing`` returns nothing. Raise NotHealthy after so many seconds."""
         end = self._clock.monotonic() + seconds
-        while texts := missing(await self.views()):
+        while texts := missing(views := await self.views()):
+            await self._elect_uncleanly(views)
             if self._clock.monotonic() > end:
                 raise NotHealthy(f"after {seconds:.0f} seconds: {'; '.join(sorted(set(texts))[:10])}")
             await self._clock.sleep(INTERVAL)
+
+    async def _elect_uncleanly(self, views: Sequence[ClusterView | None]) -> None:
+        """Only a member of the ISR may lead by itself, also if the disk of the last one was replaced."""
+        view = next((view for view in views if view is not None), None)
+        if self._insight is None or view is None:
+            return
+        for topic, number in self._insight.shaken:
+            known = view.topics.get(topic)
+            if known is not None and number in known.partitions and known.partitions[number].leader < 0:
+                named = [{"topic": topic, "partitions": [number]}]
+                with contextlib.suppress(ChannelError, KafkaError):
+                    await self._client.ask_any(
+                        ApiKey.ELECT_LEADERS, election_type=UNCLEAN, topic_partitions=named, timeout_ms=ELECTING_MS
+                    )
+
+    def _is_excused(self, partition: TopicPartition, brokers: Collection[int]) -> bool:
+        insight = self._insight
+        return insight is not None and all(insight.excuses(partition, broker) for broker in brokers)
 
     def _missing(self, view: ClusterView | None) -> list[str]:
         if view is None:
@@ -166,6 +198,8 @@ class Health:
             for number, partition in topic.partitions.items():
                 if partition.leader < 0:
                     found.append(f"{name}-{number} has no leader")
-                elif set(partition.isr) != set(partition.replicas):
+                elif (behind := set(partition.replicas) ^ set(partition.isr)) and not self._is_excused(
+                    (name, number), behind
+                ):
                     found.append(f"{name}-{number}: ISR {sorted(partition.isr)} of {sorted(partition.replicas)}")
         return found

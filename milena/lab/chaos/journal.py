@@ -1,4 +1,4 @@
-"""The history of a run, on disk while it runs: one JSON object a line, and nothing of it in memory.
+"""The history of a run. On disk while it runs: one JSON object a line, and nothing of it in memory.
 
 Each operation is there twice: as ``Invoke`` when it begins, and as its event when its outcome is known. One that has
 no event when the file ends (the run died) has an unknown outcome.
@@ -6,13 +6,15 @@ no event when the file ends (the run died) has an unknown outcome.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from milena.lab.chaos.faults import Fault
-from milena.lab.histories.events import Event, RequestOutcome, Send, from_line, to_line
+from milena.lab.histories.events import Event, Invoke, RequestOutcome, Send, from_line, to_line
 from milena.lab.histories.invocations import completed
 from milena.lab.histories.keyed import KeyedWrite
+from milena.lab.world.trace import Trace
 from milena.protocol.types import TopicPartition
 from milena.runtime.clock import Clock
 
@@ -20,24 +22,16 @@ HISTORY = "history.jsonl"
 TRACE = "run.log"
 
 
-class Journal:
-    """Writes the history and a log for people into a folder. Each line is there as soon as it was noted."""
+class Journal(ABC):
+    """The history, and a log for people."""
 
-    def __init__(self, folder: Path, clock: Clock, tell: Callable[[str], object] = lambda _: None) -> None:
-        """``tell`` gets the few lines that people look at while it runs."""
-        folder.mkdir(parents=True, exist_ok=True)
-        self._clock = clock
-        self._tell = tell
-        self._begun = clock.monotonic()
-        self._history = (folder / HISTORY).open("w", buffering=1)
-        self._trace = (folder / TRACE).open("w", buffering=1)
-        self.events = 0
+    def __init__(self) -> None:
         self.acknowledged: dict[TopicPartition, float] = {}
         """When the last write with acks=all to each partition was acknowledged."""
 
+    @abstractmethod
     def now(self) -> float:
-        """The time of the history: seconds since the run began."""
-        return self._clock.monotonic() - self._begun
+        """The time of the history, in seconds."""
 
     def note(self, event: Event) -> None:
         match event:
@@ -45,24 +39,75 @@ class Journal:
                 self.acknowledged[event.partition] = event.ended
             case _:
                 pass
-        self._write(to_line(event))
+        self._keep(event)
 
+    @abstractmethod
     def say(self, text: str) -> None:
         """A line of the log for people."""
+
+    @abstractmethod
+    def tell(self, text: str) -> None:
+        """Likewise, and for those who look on."""
+
+    @abstractmethod
+    def _keep(self, event: Event) -> None: ...
+
+
+class FileJournal(Journal):
+    """Writes both into a folder. Each line is there as soon as it was noted. Times are since the run began."""
+
+    def __init__(self, folder: Path, clock: Clock, tell: Callable[[str], object] = lambda _: None) -> None:
+        """``tell`` gets the few lines that people look at while it runs."""
+        super().__init__()
+        folder.mkdir(parents=True, exist_ok=True)
+        self._clock = clock
+        self._tell = tell
+        self._begun = clock.monotonic()
+        self._history = (folder / HISTORY).open("w", buffering=1)
+        self._trace = (folder / TRACE).open("w", buffering=1)
+        self.events = 0
+
+    def now(self) -> float:
+        return self._clock.monotonic() - self._begun
+
+    def say(self, text: str) -> None:
         self._trace.write(f"{self.now():11.3f} {text}\n")
 
     def tell(self, text: str) -> None:
-        """Likewise, and for those who look on."""
         self.say(text)
         self._tell(f"{self.now():8.1f} s  {text}")
 
-    def _write(self, line: str) -> None:
-        self._history.write(line + "\n")
+    def _keep(self, event: Event) -> None:
+        self._history.write(to_line(event) + "\n")
         self.events += 1
 
     def close(self) -> None:
         for file in (self._history, self._trace):
             file.close()
+
+
+class TracedJournal(Journal):
+    """Keeps the history in memory and the log in a trace. Times are those of the simulation. Operations that have begun
+    are left out: a run that ends early has no history."""
+
+    def __init__(self, clock: Clock, trace: Trace) -> None:
+        super().__init__()
+        self.events: list[Event] = []
+        self._clock = clock
+        self._trace = trace
+
+    def now(self) -> float:
+        return self._clock.monotonic()
+
+    def say(self, text: str) -> None:
+        self._trace.note(text)
+
+    def tell(self, text: str) -> None:
+        self._trace.note(text)
+
+    def _keep(self, event: Event) -> None:
+        if not isinstance(event, Invoke):
+            self.events.append(event)
 
 
 def faults(path: Path) -> Iterator[Fault]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +22,8 @@ ASKING_MS: Final = 5000
 PREFERRED: Final = 0
 RETURNING: Final = 60.0
 """Seconds in which replicas must be back."""
+WANDERING: Final = 8.0
+"""The most seconds between two moves."""
 AT_ONCE: Final = 4
 """The most partitions that move at a time."""
 
@@ -65,10 +68,22 @@ class Moves:
             if self._client.runtime.clock.monotonic() > end:
                 raise AssertionError(f"{sorted(left)} did not get their replicas back in {RETURNING:.0f} seconds")
 
-    async def prefer(self) -> None:
-        """Request preferred leader elections. Otherwise a few brokers would lead all partitions after some faults."""
+    async def wander(self, replicas: int, stopping: asyncio.Event) -> None:
+        """Move one partition after the other to other brokers, or request its preferred leader, at random. Replicas do
+        not return."""
+        while not stopping.is_set():
+            await self._client.runtime.clock.sleep(self._random.uniform(0, WANDERING))
+            place = self._random.choice(self._places)
+            if self._random.below(2):
+                await self.prefer([place])
+            else:
+                await self._move(place, self._random.shuffled(self._brokers)[:replicas])
+
+    async def prefer(self, places: Sequence[TopicPartition] | None = None) -> None:
+        """Request preferred leader elections, of all partitions by default. Otherwise a few brokers would lead all
+        partitions after some faults."""
         topics: dict[str, list[int]] = {}
-        for topic, number in self._places:
+        for topic, number in self._places if places is None else places:
             topics.setdefault(topic, []).append(number)
         named = [{"topic": topic, "partitions": numbers} for topic, numbers in topics.items()]
         try:

@@ -1,4 +1,4 @@
-"""Carries out a plan: injects each fault, mends it, and waits until all replicas are in sync again."""
+"""Carries out a plan: injects each fault, mends it, and, in a plan of rounds, waits until all replicas are in sync."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from milena.lab.chaos.faults import FAULTS, Act, Fault, Kind, Shape, Step, Trait
 from milena.lab.chaos.health import Health
 from milena.lab.chaos.journal import Journal
 from milena.lab.chaos.place import Place
-from milena.lab.chaos.plan import Round, within
+from milena.lab.chaos.plan import Round, Stream, within
 from milena.lab.chaos.topics import UNCLEAN, WEAK
 from milena.lab.chaos.unclean import Unclean
-from milena.lab.chaos.watch import Doomed, Sight, Watch
+from milena.lab.chaos.watch import Doomed, Sight, Unobserved, Watch
 from milena.lab.chaos.writable import Replicas, effect_of, is_stale, must_be_writable, recovers
 from milena.lab.histories.events import Invoke
 from milena.lab.histories.faults import Effect
@@ -37,8 +37,8 @@ IN_SYNC: Final = 120.0
 
 
 class Nemesis:
-    """Carries out one round at a time. Raises UserError if the place cannot do something, NotHealthy if the cluster
-    does not recover."""
+    """Carries out rounds one at a time, or the streams of an overlapping plan at once. Raises UserError if the place
+    cannot do something, NotHealthy if the cluster does not recover."""
 
     def __init__(
         self,
@@ -48,8 +48,11 @@ class Nemesis:
         shape: Shape,
         unclean: Unclean,
         places: Sequence[TopicPartition],
+        *,
+        observed: bool = True,
     ) -> None:
-        """``places``: the partitions that are written to with acks=all."""
+        """``places``: the partitions that are written to with acks=all. ``observed``: the effect of each fault is
+        verified, which faults that overlap make impossible."""
         self._place = place
         self._health = health
         self._journal = journal
@@ -57,7 +60,7 @@ class Nemesis:
         self._clock = place.runtime.clock
         self._unclean = unclean
         self._places = places
-        self._watch = Watch(place, health, shape)
+        self._watch = (Watch if observed else Unobserved)(place, health, shape)
         self._steps: tuple[Step, ...] = ()
         """The faults of the current round, until all replicas are in sync again."""
         self._acts: Mapping[Act, Callable[[Sight], Awaitable[None]]] = {
@@ -75,6 +78,8 @@ class Nemesis:
             Act.ROLL: self._roll,
             Act.REASSIGN: self._reassign,
             Act.ELECT_UNCLEAN: self._elect_unclean,
+            Act.POWER_OFF_ALL: self._lose_all_power,
+            Act.DISTURB: self._disturb,
         }
 
     async def trouble(self, rounds: Sequence[Round], until: float) -> None:
@@ -88,6 +93,23 @@ class Nemesis:
             await self._health.in_sync(IN_SYNC)
             self._steps = ()
             await self._unclean.moves.prefer()
+
+    async def overlap(self, streams: Sequence[Stream]) -> None:
+        """Carry out the streams of an overlapping plan at once. Return when all faults are mended."""
+        async with asyncio.TaskGroup() as group:
+            for one in streams:
+                group.create_task(self._carry_out(one), name=f"faults of {one.name}")
+        self._journal.tell("all faults are over")
+
+    async def _carry_out(self, stream: Stream) -> None:
+        for one in stream.rounds:
+            await self._clock.sleep(one.pause)
+            for step in one.steps:
+                _, begun, mended = await self._inject(step, ())
+                self._journal.note(Fault(step.kind, step.nodes, begun, mended, recovers=IN_SYNC, text=_details(step)))
+                for node in _affected(step, self._shape):
+                    if (address := await self._place.address(node)) is not None:
+                        self._journal.note(Trouble("{}:{}".format(*address), begun, mended))
 
     def explains(self, broker: int) -> bool:
         """Return whether a current fault can be the reason why other nodes do not list a broker."""
@@ -141,7 +163,8 @@ class Nemesis:
             self._journal.note(Invoke("fault", begun, value=step.kind.value, key=nodes_text(step.nodes)))
             await self._acts[FAULTS[step.kind].act](sight)
             mended = self._journal.now()
-        self._journal.tell(f"{text} is mended after {mended - begun:.1f} s, and was {_SAID[sight.effect]}")
+        seen = f", and was {_SAID[sight.effect]}" if self._watch.observes else ""
+        self._journal.tell(f"{text} is mended after {mended - begun:.1f} s{seen}")
         return sight, begun, mended
 
     async def _recovered(self, since: float) -> tuple[TopicPartition, ...]:
@@ -234,9 +257,22 @@ class Nemesis:
         await self._place.break_tier()
 
     async def _unmount_tier(self, sight: Sight) -> None:
-        await self._place.mount_tier(mounted=False)
+        await self._place.mount_tier(sight.step.nodes, mounted=False)
         await self._last(sight)
-        await self._place.mount_tier(mounted=True)
+        await self._place.mount_tier(sight.step.nodes, mounted=True)
+
+    async def _lose_all_power(self, sight: Sight) -> None:
+        for node in sight.step.nodes:
+            await self._place.power_off(node)
+        for node in sight.step.nodes:
+            await self._last(sight)
+            await self._place.start(node)
+
+    async def _disturb(self, sight: Sight) -> None:
+        assert self._place.insight is not None, "the plan has kinds of the place only"
+        mend = await self._place.insight.disturb(sight.step)
+        await self._last(sight)
+        await mend()
 
     async def _cut(self, sight: Sight) -> None:
         for sender, receiver in cuts(sight.step, self._shape):
@@ -287,6 +323,14 @@ def deposed(
     return Doomed(places, sight.carried_out + MARGIN, until)
 
 
+def _affected(step: Step, shape: Shape) -> Collection[int]:
+    """Return the brokers that a fault can keep from answering in time."""
+    if has(step.kind, Trait.OF_TIER):
+        return ()
+    linked = {node for link in cuts(step, shape) for node in link} if FAULTS[step.kind].act is Act.CUT else set()
+    return [broker for broker in shape.brokers if broker in linked or broker in step.nodes]
+
+
 def _details(step: Step) -> str:
     return f"{step.amount:.2f}" if step.amount else step.text
 
@@ -298,10 +342,12 @@ def cuts(step: Step, shape: Shape) -> list[tuple[int, int]]:
     match step.kind:
         case Kind.CUT_ONE_WAY:
             return [(node, step.nodes[1])]
+        case Kind.CUT_LINK:
+            others = [step.nodes[1]]
         case Kind.CUT_CONTROLLER:
             others = [shape.controller]
         case Kind.CUT_FOLLOWERS:
             pass
         case _:
-            others.append(shape.controller)
+            others += [shape.controller, *step.nodes[1:]]
     return [link for other in others for link in ((node, other), (other, node))]

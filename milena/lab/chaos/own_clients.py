@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from milena.client import admin
@@ -11,14 +12,15 @@ from milena.client.cluster import Cluster
 from milena.client.consumer import ConsumedRecord, Consumer
 from milena.client.group_consumer import GroupConsumer
 from milena.client.offsets import EARLIEST, LATEST, find_offset
-from milena.client.producer import OutcomeUnknown, Producer
-from milena.lab.chaos.clients import ChaosAdmin, ChaosConsumer, ChaosMember, ChaosProducer, Got, Sent
+from milena.client.producer import BATCH_BYTES, OutcomeUnknown, Producer
+from milena.lab.chaos.clients import IN_ORDER, ChaosAdmin, ChaosConsumer, ChaosMember, ChaosProducer, Got, Sent
 from milena.lab.histories.events import RequestOutcome
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.errors import KafkaError
 from milena.protocol.records.batch import Codec
 from milena.protocol.types import TopicPartition
 from milena.runtime.context import Runtime
+from milena.runtime.randomness import Randomness
 
 REQUEST_TIMEOUT: Final = 3.0
 CONNECT_TIMEOUT: Final = 2.0
@@ -30,24 +32,37 @@ RETRY: Final = 0.2
 """Seconds before the next attempt after an error that a poll has raised."""
 
 
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """How clients work. ``deliveries``: seconds after which a producer gives a record up, chosen for each producer; by
+    default longer than any fault lasts. ``batch_bytes``: of producers."""
+
+    request_timeout: float = REQUEST_TIMEOUT
+    deliveries: Sequence[float] = (DELIVERY,)
+    batch_bytes: int = BATCH_BYTES
+
+
+HABITS: Final = Habits()
+
+
 class OwnClients:
     """Implements ``clients.Clients``."""
 
     name = "milena"
-    can = frozenset({"produce", "consume", "group", "admin"})
+    can = frozenset({"produce", "consume", "group", "admin", IN_ORDER})
 
-    def __init__(self, runtime: Runtime, bootstrap: Sequence[tuple[str, int]]) -> None:
+    def __init__(self, runtime: Runtime, bootstrap: Sequence[tuple[str, int]], habits: Habits = HABITS) -> None:
         self._runtime = runtime
         self._bootstrap = bootstrap
+        self._habits = habits
 
     def cluster(self, name: str = "chaos") -> Cluster:
         """Channels of their own; the caller closes them."""
-        return Cluster(
-            self._runtime, self._bootstrap, name, request_timeout=REQUEST_TIMEOUT, connect_timeout=CONNECT_TIMEOUT
-        )
+        seconds = self._habits.request_timeout
+        return Cluster(self._runtime, self._bootstrap, name, request_timeout=seconds, connect_timeout=CONNECT_TIMEOUT)
 
     async def producer(self, *, acks: int, idempotent: bool) -> ChaosProducer:
-        return _Producer(self.cluster(), acks, idempotent)
+        return _Producer(self.cluster(), acks, idempotent, self._habits)
 
     async def consumer(self, positions: Mapping[TopicPartition, int]) -> ChaosConsumer:
         return _Consumer(self.cluster(), positions)
@@ -60,15 +75,16 @@ class OwnClients:
 
 
 class _Producer:
-    def __init__(self, cluster: Cluster, acks: int, idempotent: bool) -> None:
+    def __init__(self, cluster: Cluster, acks: int, idempotent: bool, habits: Habits) -> None:
         self._cluster = cluster
         self._producer = Producer(
             cluster,
             acks=acks,
             idempotent=idempotent,
             codec=cluster.runtime.random.choice(CODECS),
-            request_timeout=REQUEST_TIMEOUT,
-            delivery_timeout=DELIVERY,
+            request_timeout=habits.request_timeout,
+            delivery_timeout=_one_of(habits.deliveries, cluster.runtime.random),
+            batch_bytes=habits.batch_bytes,
         )
 
     async def send(self, partition: TopicPartition, key: str | None, value: str | None) -> Sent:
@@ -87,6 +103,10 @@ class _Producer:
     async def close(self) -> None:
         await self._producer.close()
         self._cluster.close()
+
+
+def _one_of(seconds: Sequence[float], random: Randomness) -> float:
+    return random.choice(seconds) if len(seconds) > 1 else seconds[0]
 
 
 def _named(identity: object) -> str:
@@ -168,10 +188,10 @@ class _Admin:
         self, name: str, partitions: int, replicas: int, config: Mapping[str, str]
     ) -> RequestOutcome:
         topic = admin.NewTopic(name, partitions, replicas, configs=config)
-        return await _changed(name, admin.create_topics(self._cluster, [topic]))
+        return await changed(name, admin.create_topics(self._cluster, [topic]))
 
     async def delete_topic(self, name: str) -> RequestOutcome:
-        return await _changed(name, admin.delete_topics(self._cluster, [name]))
+        return await changed(name, admin.delete_topics(self._cluster, [name]))
 
     async def set_config(self, topic: str, config: Mapping[str, str]) -> RequestOutcome:
         try:
@@ -190,8 +210,9 @@ class _Admin:
         self._cluster.close()
 
 
-async def _changed(name: str, change: Awaitable[admin.Results]) -> RequestOutcome:
-    """A rejection may follow a success whose answer was lost: it proves nothing."""
+async def changed(name: str, change: Awaitable[admin.Results]) -> RequestOutcome:
+    """Return the outcome of a change of a topic. A rejection may follow a success whose answer was lost: it proves
+    nothing."""
     try:
         return RequestOutcome.OK if (await change)[name] is None else RequestOutcome.UNKNOWN
     except (KafkaError, ChannelError):

@@ -2,13 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from milena.lab.chaos.clients import Clients
-from milena.lab.chaos.faults import Kind
+from milena.lab.chaos.faults import Kind, Step
+from milena.lab.chaos.holes import Hole
+from milena.lab.histories.events import Event
+from milena.protocol.types import TopicPartition
 from milena.runtime.context import Runtime
+
+if TYPE_CHECKING:
+    from milena.lab.invariants.tiers import Freed
+
+
+class Insight(Protocol):
+    """What only the simulation can tell and do: it sees the state of all nodes, and checks invariants after every
+    event."""
+
+    @property
+    def freed(self) -> Freed:
+        """Gets what administrators ask to delete."""
+        ...
+
+    @property
+    def shaken(self) -> Collection[TopicPartition]:
+        """Partitions that may stay without a leader, so that an unclean election is requested."""
+        ...
+
+    def excuses(self, partition: TopicPartition, broker: int) -> bool:
+        """Return whether a replica may stay out of the ISR, because it needs lost objects of the tier."""
+        ...
+
+    def hole_at(self, partition: TopicPartition, offset: int) -> Hole | None:
+        """Return the offsets from ``offset`` on whose only objects are lost; None if the record is there."""
+        ...
+
+    async def disturb(self, step: Step) -> Callable[[], Awaitable[None]]:
+        """Inject a fault of ``Act.DISTURB``. Return what mends it."""
+        ...
+
+    async def copied(self, seconds: float) -> None:
+        """Return when leaders have copied all closed segments, and the tier has nothing of deleted topics. Raise
+        NotHealthy."""
+        ...
+
+    def check(self) -> Sequence[Event]:
+        """Check all invariants. Return the promises that faults have voided. Raise InvariantBroken, or AssertionError
+        if a node has ended by itself, except because of its disks."""
+        ...
 
 
 class Place(Protocol):
@@ -76,6 +119,11 @@ class Place(Protocol):
         """``replica.lag.time.max.ms``, in seconds."""
         ...
 
+    @property
+    def insight(self) -> Insight | None:
+        """None except in the simulation. With it faults may overlap, and lose records."""
+        ...
+
     # -- processes
 
     async def kill(self, node: int) -> None: ...
@@ -134,9 +182,9 @@ class Place(Protocol):
         again (what was lost stays so)."""
         ...
 
-    async def mount_tier(self, *, mounted: bool) -> None:
-        """Replace the tier's folder by an empty one, or put it back. Raise AssertionError if something was written to
-        the empty folder."""
+    async def mount_tier(self, brokers: Collection[int] = (), *, mounted: bool) -> None:
+        """Replace the tier's folder by an empty one, or put it back, for these brokers (none: for all). Raise
+        AssertionError if something was written to the empty folder."""
         ...
 
     async def lost_objects(self) -> Sequence[str]:

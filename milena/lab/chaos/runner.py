@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,29 +14,34 @@ from typing import Final
 from milena.client import admin
 from milena.client.cluster import Cluster
 from milena.command_line.errors import UserError
-from milena.lab.chaos.ending import Ending
+from milena.lab.chaos.changes import MADE
+from milena.lab.chaos.ending import Ending, FindHole
 from milena.lab.chaos.faults import SLACK, Kind, Shape
 from milena.lab.chaos.groups.ending import change_coordinators, work_without_faults
 from milena.lab.chaos.groups.workload import GroupWorkload
 from milena.lab.chaos.health import Health, NotHealthy
-from milena.lab.chaos.holes import excuses
-from milena.lab.chaos.journal import HISTORY, Journal
+from milena.lab.chaos.holes import Hole, excuses, hole_at
+from milena.lab.chaos.journal import HISTORY, FileJournal, Journal
+from milena.lab.chaos.load import Load
 from milena.lab.chaos.machine import Detector, Machine
 from milena.lab.chaos.moves import Moves
 from milena.lab.chaos.nemesis import IN_SYNC, Nemesis
 from milena.lab.chaos.own_clients import OwnClients
 from milena.lab.chaos.place import Place
-from milena.lab.chaos.plan import Round, plan
+from milena.lab.chaos.plan import Round, overlapping, plan
 from milena.lab.chaos.topics import CLUSTER, PLAIN, REPLICAS, Topic, chosen
 from milena.lab.chaos.unclean import Unclean
 from milena.lab.chaos.verdict import Verdict, judge
+from milena.lab.chaos.work.config_changes import PASSING, ConfigChanges
 from milena.lab.chaos.work.readers import Readers
 from milena.lab.chaos.work.workload import Workload
 from milena.lab.chaos.writable import recovers
 from milena.lab.histories.events import ACKS_ALL
 from milena.lab.histories.group_events import Settled, Trouble
+from milena.lab.invariants.tiers import Freed
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.types import TopicPartition
 from milena.runtime.randomness import Randomness
 
 CALM: Final = 3.0
@@ -45,6 +50,8 @@ READING: Final = 180.0
 """Seconds in which readers must reach the end, everything must be read, and all groups asked, of the shortest run."""
 LONGER: Final = 0.25
 """Seconds that each second of faults adds to that: it makes records, segments of the tier, and groups."""
+LAST_ANSWERS: Final = 2.0
+"""Seconds after which requests in flight have arrived, and brokers know the leaders."""
 CREATING: Final = 60.0
 ANSWERED: Final = 12.0
 """Seconds after the rebalance time-out in which a coordinator without a fault answers: more than replicas take to leave
@@ -61,13 +68,16 @@ PACE: Final = 0.1
 @dataclass(frozen=True, slots=True)
 class Order:
     """What to run. ``kinds``: None for all kinds of the place. ``pace``: seconds between two records of a partition and
-    a library. ``unsafe``: add unclean elections, and judge acks=1 as a promise."""
+    a library. ``unsafe``: add unclean elections, and judge acks=1 as a promise. ``faults``: the number of faults in
+    each stream of an overlapping plan; None: a plan of rounds, for ``seconds``. ``deletions``: as in ``Load``."""
 
     seed: int
     seconds: float
     kinds: Collection[Kind] | None = None
     unsafe: bool = False
     pace: float = PACE
+    faults: int | None = None
+    deletions: bool = False
 
 
 def kinds_of(order: Order, place: Place) -> list[Kind]:
@@ -87,7 +97,8 @@ def reading_of(order: Order) -> float:
 
 
 def shape_of(place: Place) -> Shape:
-    return Shape(place.brokers, place.controller, place.session, place.lag, place.odd_answers)
+    watched = place.insight is not None
+    return Shape(place.brokers, place.controller, place.session, place.lag, place.odd_answers, watched)
 
 
 def rounds_of(order: Order, place: Place) -> list[Round]:
@@ -111,6 +122,7 @@ def about(order: Order, place: Place, header: Mapping[str, object]) -> dict[str,
         "seed": order.seed,
         "seconds": order.seconds,
         "unsafe": order.unsafe,
+        "deletions": order.deletions,
         "pace": order.pace,
         "faults": [kind.value for kind in kinds_of(order, place)],
         "clients": [library.name for library in place.clients],
@@ -128,6 +140,21 @@ def topics_of(order: Order, place: Place) -> list[Topic]:
     return [topic for topic in found if not (loses and topic.keyed and topic.is_tiered)]
 
 
+def load_of(order: Order, place: Place) -> Load:
+    """Return the load of a run of rounds."""
+    topics = topics_of(order, place)
+    return Load(
+        topics=topics,
+        shared=PLAIN,
+        pace=order.pace,
+        read_again=[partition for topic in topics if not topic.keyed for partition in topic.places],
+        committed=PLAIN.places,
+        patience=ANSWERED,
+        deletions=order.deletions,
+        renaming=RENAMING,
+    )
+
+
 async def run(
     order: Order,
     place: Place,
@@ -142,14 +169,14 @@ async def run(
 
     Raise NotHealthy, TimeoutError and what the place raises if the run cannot be completed, or NotJudged in place of
     the first two if the machine stalled; the history until then is in the folder in any case."""
-    journal = Journal(folder, place.runtime.clock, tell)
-    topics = topics_of(order, place)
+    journal = FileJournal(folder, place.runtime.clock, tell)
+    load = load_of(order, place)
     write_about(folder, order, place, header)
     shape = shape_of(place)
     machine = Machine(Detector(shape.session, recovers(shape), SLACK), journal)
     try:
         async with _watched(machine) if measured else nullcontext():
-            await _run(order, place, journal, topics, machine if measured else None)
+            await work(order, place, load, journal, machine if measured else None)
     except BaseException as error:
         journal.say(f"the run has failed: {type(error).__name__}: {error}")
         journal.note(Trouble("", 0.0, journal.now()))
@@ -158,7 +185,7 @@ async def run(
         raise
     finally:
         journal.close()
-    return judge(folder / HISTORY, topics, unsafe=order.unsafe, libraries=place.clients)
+    return judge(folder / HISTORY, load.topics, unsafe=order.unsafe, libraries=place.clients)
 
 
 @asynccontextmanager
@@ -186,68 +213,146 @@ def write_about(folder: Path, order: Order, place: Place, header: Mapping[str, o
     (folder / PLAN).write_text(text)
 
 
-async def _run(order: Order, place: Place, journal: Journal, topics: Sequence[Topic], machine: Machine | None) -> None:
-    random = Randomness(order.seed)
-    clock = place.runtime.clock
-    client = OwnClients(place.runtime, place.bootstrap).cluster("nemesis")
-    health = Health(client, place.brokers, place.bootstrap, topics)
-    await _create(client, health, journal, topics)
-    kinds = kinds_of(order, place)
-    workload = Workload(place.clients, topics, journal, clock, random, pace=order.pace, kinds=kinds)
-    places = [partition for topic in topics for partition in topic.places]
-    strong = [partition for topic in topics if topic.acks == ACKS_ALL for partition in topic.places]
-    moves = Moves(client, health, journal, random, place.brokers, places)
-    own = OwnClients(place.runtime, place.bootstrap).cluster("groups")
-    groups = GroupWorkload(
-        own,
-        journal.note,
-        journal.now,
-        Randomness(order.seed),
-        PLAIN.places,
-        patience=ANSWERED,
-        longest=RENAMING,
-    )
-    nemesis = Nemesis(place, health, journal, shape_of(place), Unclean(place, health, journal, moves), strong)
-    rounds, reading = rounds_of(order, place), reading_of(order)
-    ending = Ending(client, journal)
-
-    async def look() -> None:
-        """Fetch all committed offsets of all groups."""
-        async with asyncio.timeout(reading):
-            await groups.look()
-            await ending.commits(workload.groups, PLAIN.places)
-
-    async with asyncio.TaskGroup() as tails:
-        if machine is not None:
-            sessions = tails.create_task(machine.watch_sessions(health, place.brokers, nemesis.explains))
-        following = [tails.create_task(tail) for tail in workload.tails()]
-        async with asyncio.TaskGroup() as working:
-            for number, work in enumerate([*workload.work(), *groups.all()]):
-                working.create_task(work, name=f"chaos client {number}")
-            await clock.sleep(CALM)
-            await nemesis.trouble(rounds, clock.monotonic() + order.seconds)
-            await clock.sleep(CALM)
-            workload.stopping.set()
-            groups.stopping.set()
-        journal.say("all writers have ended")
-        await health.in_sync(IN_SYNC)
-        if machine is not None:
-            sessions.cancel()
-        journal.note(Settled(journal.now()))
-        async with asyncio.timeout(reading):
-            await work_without_faults(groups)
-            paths = await place.lost_objects()
-            lost = await ending.answer(lambda: excuses(client, paths))
-            workload.finish(await ending.logs(workload.logs, lost))
-            await ending.copies(workload.keyed)
-            await _read_keys(workload, reading)
-            await ending.topics()
-        await asyncio.wait(following, timeout=reading)
-        if behind := workload.behind():
-            raise NotHealthy(f"{reading:.0f} seconds after the last write: {'; '.join(behind)}")
-        await _change_coordinators(place, client, health, journal, look)
-    for cluster in (client, own):
+async def work(order: Order, place: Place, load: Load, journal: Journal, machine: Machine | None = None) -> None:
+    """Create the topics, let clients work while faults are injected, and note the final state. Raise NotHealthy,
+    TimeoutError, and what the place and its insight raise."""
+    client, of_groups = (OwnClients(place.runtime, place.bootstrap).cluster(name) for name in ("nemesis", "groups"))
+    health = Health(client, place.brokers, place.bootstrap, load.topics, place.insight)
+    await _create(client, health, journal, load.topics)
+    await Run(order, place, load, journal, client, of_groups, health).play(machine)
+    for cluster in (client, of_groups):
         cluster.close()
+
+
+class Run:
+    """One run of a cluster whose topics exist."""
+
+    def __init__(
+        self,
+        order: Order,
+        place: Place,
+        load: Load,
+        journal: Journal,
+        client: Cluster,
+        of_groups: Cluster,
+        health: Health,
+    ) -> None:
+        """``of_groups``: the client of the groups that commit by requests of their own."""
+        random, clock = Randomness(order.seed), place.runtime.clock
+        kinds = kinds_of(order, place)
+        places = [partition for topic in load.topics for partition in topic.places]
+        strong = [partition for topic in load.topics if topic.acks == ACKS_ALL for partition in topic.places]
+        self._order = order
+        self._place = place
+        self._load = load
+        self._journal = journal
+        self._client = client
+        self._health = health
+        self._clock = clock
+        self._reading = reading_of(order)
+        self._ending = Ending(client, journal)
+        self._workload = Workload(place.clients, load, journal, clock, random, kinds=kinds)
+        self._moves = Moves(client, health, journal, random, place.brokers, places)
+        self._groups = GroupWorkload(
+            of_groups,
+            journal.note,
+            journal.now,
+            Randomness(order.seed),
+            load.committed,
+            expires=load.expires,
+            patience=load.patience,
+            longest=load.renaming,
+        )
+        unclean = Unclean(place, health, journal, self._moves)
+        rounds = order.faults is None
+        self._nemesis = Nemesis(place, health, journal, shape_of(place), unclean, strong, observed=rounds)
+        self._changes: ConfigChanges | None = None
+        if load.deletions:
+            freed = Freed() if place.insight is None else place.insight.freed
+            stopping = self._workload.stopping
+            self._changes = ConfigChanges(client, load.topics, freed, journal, random, stopping)
+
+    async def play(self, machine: Machine | None) -> None:
+        workload, journal = self._workload, self._journal
+        async with asyncio.TaskGroup() as tails:
+            if machine is not None:
+                watching = machine.watch_sessions(self._health, self._place.brokers, self._nemesis.explains)
+                sessions = tails.create_task(watching)
+            following = [tails.create_task(tail) for tail in workload.tails()]
+            async with asyncio.TaskGroup() as working:
+                for number, one in enumerate(self._work()):
+                    working.create_task(one, name=f"chaos client {number}")
+                await self._trouble()
+                await self._clock.sleep(CALM)
+                workload.stopping.set()
+                self._groups.stopping.set()
+            journal.say("all writers have ended")
+            await self._health.in_sync(IN_SYNC)
+            if machine is not None:
+                sessions.cancel()
+            await self._clock.sleep(LAST_ANSWERS)
+            journal.note(Settled(journal.now()))
+            await self._end()
+            await asyncio.wait(following, timeout=self._reading)
+            if behind := workload.behind():
+                raise NotHealthy(f"{self._reading:.0f} seconds after the last write: {'; '.join(behind)}")
+            if self._load.groups:
+                await _change_coordinators(self._place, self._client, self._health, journal, self._look)
+            else:
+                await self._look()
+
+    def _work(self) -> Sequence[Coroutine[object, object, None]]:
+        load, stopping = self._load, self._workload.stopping
+        found = self._workload.work()
+        if load.groups:
+            found += self._groups.all()
+        if load.moves:
+            found.append(self._moves.wander(REPLICAS, stopping))
+        if self._changes is not None:
+            found += self._changes.all(load.made_replicas)
+        return found
+
+    async def _trouble(self) -> None:
+        order, place = self._order, self._place
+        if order.faults is None:
+            await self._clock.sleep(CALM)
+            await self._nemesis.trouble(rounds_of(order, place), self._clock.monotonic() + order.seconds)
+        else:
+            await self._nemesis.overlap(overlapping(order.seed, order.faults, kinds_of(order, place), shape_of(place)))
+
+    async def _end(self) -> None:
+        """Note the final state: logs, keys and topics. Readers can then reach the ends."""
+        place, workload = self._place, self._workload
+        async with asyncio.timeout(self._reading):
+            if self._load.groups:
+                await work_without_faults(self._groups)
+            if self._changes is not None:
+                await self._changes.settle()
+            if place.insight is not None:
+                await place.insight.copied(self._reading)
+            workload.finish(await self._ending.logs(workload.logs, await self._holes()))
+            await self._ending.copies(workload.keyed)
+            await _read_keys(workload, self._reading)
+            await self._ending.topics((MADE, PASSING))
+
+    async def _holes(self) -> FindHole:
+        insight = self._place.insight
+        if insight is None:
+            paths = await self._place.lost_objects()
+            lost = await self._ending.answer(lambda: excuses(self._client, paths))
+            return lambda partition, at, end: hole_at(self._client, partition, at, end, lost)
+
+        async def find(partition: TopicPartition, at: int, _: int) -> Hole | None:
+            return insight.hole_at(partition, at)
+
+        return find
+
+    async def _look(self) -> None:
+        """Fetch all committed offsets of all groups."""
+        async with asyncio.timeout(self._reading):
+            if self._load.groups:
+                await self._groups.look()
+            await self._ending.commits(self._workload.groups, self._load.shared.places)
 
 
 async def _change_coordinators(

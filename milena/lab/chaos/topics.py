@@ -38,7 +38,8 @@ TOMBSTONES_STAY: Final = 60.0
 @dataclass(frozen=True, slots=True)
 class Topic:
     """One kind of topic. ``keyed``: written with keys and read from start to end. ``control``: without promises, so
-    that the checker is seen to find what is lost."""
+    that the checker is seen to find what is lost. ``keys``: how many keys. ``also_weak``: it is written to with acks=1,
+    too."""
 
     name: str
     partitions: int
@@ -46,10 +47,17 @@ class Topic:
     keyed: bool = False
     acks: int = -1
     control: bool = False
+    keys: int = 30
+    also_weak: bool = False
 
     @property
     def min_isr(self) -> int:
-        return int(self.config["min.insync.replicas"])
+        return int(self.config.get("min.insync.replicas", "1"))
+
+    @property
+    def tombstones_stay(self) -> float:
+        """``delete.retention.ms`` in seconds."""
+        return int(self.config["delete.retention.ms"]) / 1000
 
     @property
     def is_tiered(self) -> bool:

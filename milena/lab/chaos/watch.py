@@ -37,6 +37,8 @@ Replicas: TypeAlias = Mapping[tuple[str, int], frozenset[int]]
 class Watch:
     """Observes each fault of a run from its begin to its end."""
 
+    observes = True
+
     def __init__(self, place: Place, health: Health, shape: Shape) -> None:
         self._place = place
         self._health = health
@@ -198,6 +200,26 @@ class Watch:
             now = self._clock.time_ms()
             found[node] = {name: value - now if name == "wall_ms" else value for name, value in counts.items()}
         return found
+
+
+class Unobserved(Watch):
+    """In place of a ``Watch`` where faults overlap: nothing is observed, and no fault lasts longer than planned."""
+
+    observes = False
+
+    @asynccontextmanager
+    async def over(self, step: Step, others: Collection[Step]) -> AsyncIterator[Sight]:
+        yield Sight(step, others, self._shape)
+
+    async def linger(self, sight: Sight) -> None:
+        """Return at once."""
+
+    async def wait(self, sight: Sight) -> None:
+        """Return at once."""
+
+    @asynccontextmanager
+    async def silence(self, sight: Sight) -> AsyncIterator[None]:
+        yield
 
 
 class Doomed(NamedTuple):

@@ -57,6 +57,26 @@ class Kind(Enum):
     UNCLEAN = "unclean"
     """All replicas of a partition end except one outside of the ISR. If unclean elections are enabled, this replica is
     elected and records are lost; otherwise the partition has no leader until a member of the ISR returns."""
+    BLACKOUT = "blackout"
+    """All brokers lose power, and are started one after the other."""
+    CONTROLLER_POWER_LOSS = "controller-power-loss"
+    DISK_ERRORS = "disk-errors"
+    """One operation (or each) on one or all log directories of a broker fails; then the broker is killed and started
+    again."""
+    FLIPPED_BIT = "flipped-bit"
+    """A node is killed, and a bit of its metadata log or of a snapshot is another one when it starts again."""
+    CUT_LINK = "cut-link"
+    """A broker and another node, or the clients, cannot communicate."""
+    SLOW_LINK = "slow-link"
+    """A link between a broker and another node, or the clients, is slow."""
+    TIER_ERRORS = "tier-errors"
+    """One operation (or each) on the tier's folder fails."""
+    TIER_FULL = "tier-full"
+    """The tier's folder is full, now or soon, or read-only."""
+    MISSING_OBJECTS = "missing-objects"
+    """Some objects of the tier are missing or truncated for a while."""
+    LOST_OBJECT = "lost-object"
+    """One object of the tier, of any type, is removed or truncated, and never returns."""
 
 
 class Effect(Enum):

@@ -234,8 +234,8 @@ class Observed:
                 yield offsets[index]
 
     def _of_series(self) -> Iterator[Finding]:
-        if not self._series:
-            return
+        if not self._series or self._voids:
+            return  # after a void, readers may have been at a higher offset of another log
         offsets = sorted(self._value_at)
         end = max((record[0] for record in self._final.records), default=-1) + 1 if self._final else 0
         for name, series in self._series.items():

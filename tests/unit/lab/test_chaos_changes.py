@@ -76,7 +76,7 @@ class Run:
 
     def run(self) -> None:
         ports: Any = self
-        asyncio.run(Changes(ports, ports, ports, Randomness(1), 3).make(self._stopping))
+        asyncio.run(Changes(ports, ports, ports, Randomness(1), [3]).make(self._stopping))
 
 
 def test_a_deletion_of_unknown_outcome_is_repeated_while_the_topic_exists() -> None:

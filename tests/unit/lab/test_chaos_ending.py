@@ -41,7 +41,7 @@ class Run:
 
     def look(self) -> None:
         ports: Any = self
-        asyncio.run(Ending(ports, ports).topics())
+        asyncio.run(Ending(ports, ports).topics(("made-",)))
 
 
 def test_a_request_that_timed_out_or_reached_the_wrong_broker_is_repeated() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from milena.lab.chaos.faults import Fault, Kind
-from milena.lab.chaos.journal import HISTORY, Journal, events, faults
+from milena.lab.chaos.journal import HISTORY, FileJournal, events, faults
 from milena.lab.chaos.report import write_report
 from milena.lab.chaos.topics import PLAIN, WEAK
 from milena.lab.chaos.verdict import judge
@@ -23,7 +23,7 @@ OK = RequestOutcome.OK
 
 
 def written(folder: Path, *noted: Event) -> Path:
-    journal = Journal(folder, SystemClock())
+    journal = FileJournal(folder, SystemClock())
     for event in noted:
         journal.note(event)
     journal.close()
@@ -55,7 +55,7 @@ def test_an_operation_without_an_end_has_an_unknown_outcome(tmp_path: Path) -> N
 
 
 def test_each_event_is_written_at_once(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, SystemClock())
+    journal = FileJournal(tmp_path, SystemClock())
     journal.note(Invoke("send", 1.0, PLACE, "a"))
     assert "invoke" in (tmp_path / HISTORY).read_text()
     journal.close()
@@ -71,7 +71,7 @@ def test_an_incomplete_last_line_is_skipped(tmp_path: Path) -> None:
 
 def test_faults_are_lines_of_the_history(tmp_path: Path) -> None:
     fault = Fault(Kind.KILL, (1,), 1.0, 2.0, (PLACE,), 3.0, 4.0, text="text")
-    journal = Journal(tmp_path, SystemClock())
+    journal = FileJournal(tmp_path, SystemClock())
     journal.note(fault)
     journal.close()
     assert list(faults(tmp_path / HISTORY)) == [fault]

@@ -15,7 +15,7 @@ import pytest
 
 from milena.lab.chaos.faults import Step
 from milena.lab.chaos.health import NotHealthy
-from milena.lab.chaos.journal import HISTORY, Journal, events
+from milena.lab.chaos.journal import HISTORY, FileJournal, events
 from milena.lab.chaos.machine import LIMIT, TICK, Detector, Machine, lateness
 from milena.lab.chaos.nemesis import is_explained
 from milena.lab.chaos.processor_time import TICKS, Descendants
@@ -84,7 +84,7 @@ def test_a_stall_that_lasts_to_the_end_is_reported() -> None:
 
 
 async def test_a_process_that_was_not_scheduled_detects_a_stall(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, SystemClock())
+    journal = FileJournal(tmp_path, SystemClock())
     machine = Machine(detector(), journal)
     watching = asyncio.create_task(machine.watch_timers())
     await asyncio.sleep(TICK)

@@ -11,7 +11,7 @@ import pytest
 from milena.commands import history
 from milena.lab.chaos.clients import Clients
 from milena.lab.chaos.faults import Fault, Kind
-from milena.lab.chaos.journal import HISTORY, Journal
+from milena.lab.chaos.journal import HISTORY, FileJournal
 from milena.lab.chaos.topics import PLAIN, TOPICS, WEAK
 from milena.lab.chaos.verdict import Verdict, judge
 from milena.lab.histories.events import Event, FinalLog, Poll, RequestOutcome, Send, TopicChange
@@ -36,7 +36,7 @@ LIBRARIES = [cast(Clients, Library())]
 
 
 def judged(folder: Path, *noted: Event, unsafe: bool = False) -> Verdict:
-    journal = Journal(folder, SystemClock())
+    journal = FileJournal(folder, SystemClock())
     for event in noted:
         journal.note(event)
     journal.close()

@@ -6,12 +6,11 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from milena.lab.chaos.clients import ChaosConsumer, Clients, Got
+from milena.lab.chaos.clients import ChaosConsumer, ChaosMember, Clients, Got
 from milena.lab.chaos.journal import Journal
-from milena.lab.chaos.topics import TOMBSTONES_STAY
 from milena.lab.chaos.work.commits import commit
 from milena.lab.chaos.work.writers import name_of
-from milena.lab.histories.events import Hole, Poll
+from milena.lab.histories.events import Hole, Poll, RequestOutcome
 from milena.lab.histories.keyed import FullRead
 from milena.protocol.types import TopicPartition
 from milena.runtime.clock import Clock
@@ -34,16 +33,26 @@ class Readers:
     """The readers of one library."""
 
     def __init__(
-        self, clients: Clients, journal: Journal, clock: Clock, random: Randomness, tombstones_stay: float
+        self,
+        clients: Clients,
+        journal: Journal,
+        clock: Clock,
+        random: Randomness,
+        tombstones_stay: Mapping[str, float],
+        *,
+        clocks_jump: bool = False,
+        resting: float = 0.0,
     ) -> None:
-        """``tombstones_stay``: seconds for which tombstones are kept; 0 if brokers' clocks jump, since it is unknown
-        then."""
+        """``tombstones_stay``: of compacted topics, the seconds for which tombstones are kept; unknown until the end if
+        brokers' ``clocks_jump``. ``resting``: the most seconds before the next reader from the start."""
         self.name = clients.name
         self._clients = clients
         self._journal = journal
         self._clock = clock
         self._random = random
         self._tombstones_stay = tombstones_stay
+        self._clocks_jump = clocks_jump
+        self._resting = resting
         self._members = 0
         self._ends: Mapping[TopicPartition, int] | None = None
         self._holes: Mapping[TopicPartition, Sequence[tuple[int, int]]] = {}
@@ -115,6 +124,8 @@ class Readers:
         """Read one partition from its start for a while, then another one. Old records may be only in the tier."""
         number = 0
         while not stopping.is_set():
+            if self._resting:
+                await self._clock.sleep(self._random.uniform(0, self._resting))
             number += 1
             session = f"{self._clients.name}/{FROM_START}, {number}"
             consumer = await self._clients.consumer({self._random.choice(places): 0})
@@ -143,8 +154,23 @@ class Readers:
                 if found:
                     offsets = {got.partition: got.offset + 1 for got in found}
                     await commit(self._journal, group, name, member, offsets)
+                elif await self._commit_behind_holes(group, name, member, places):
+                    break
             await member.close()
         self._has_ended((place for place in places if place in self._ends), f"{self._clients.name}/{MEMBER}", group)
+
+    async def _commit_behind_holes(
+        self, group: str, name: str, member: ChaosMember, places: Sequence[TopicPartition]
+    ) -> bool:
+        """Let the group continue after the holes that it has reached, with another member. Return whether there were
+        any."""
+        reached = {place: self._reached[place] for place in places}
+        if not self._pass_holes(reached):
+            return False
+        offsets = {place: at for place, at in reached.items() if at > self._reached[place]}
+        if await commit(self._journal, group, name, member, offsets) is RequestOutcome.OK:
+            self._reached.update(offsets)
+        return True
 
     def _noted(self, session: str, records: Sequence[Got], series: str) -> Sequence[Got]:
         found: dict[TopicPartition, list[tuple[int, str]]] = {}
@@ -177,7 +203,7 @@ class Readers:
             return False
         upto, keys, replaced = found
         last = tuple((key, offset, value) for key, (offset, value) in sorted(keys.items()))
-        stay = TOMBSTONES_STAY if final else self._tombstones_stay
+        stay = 0.0 if self._clocks_jump and not final else self._tombstones_stay[place[0]]
         reader = f"{self._clients.name}/{EVERYTHING}"
         self._journal.note(
             FullRead(place, begun, self._journal.now(), upto, last, stay, final, tuple(replaced), reader)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from milena.controller.log.log_repair import RepairRefused, repair
@@ -17,7 +17,6 @@ from milena.lab.cluster import CONTROLLER, NodeEnded, SimulatedCluster, host_of
 from milena.lab.invariants.broken import demand
 from milena.lab.world.disk import Storage
 from milena.lab.world.power import Inode
-from milena.lab.world.trace import Trace
 from milena.node.metadata.snapshots import SUFFIX, parse_file_name
 from milena.protocol.records.batch import HEADER_SIZE, BatchView, CorruptBatch, iter_batches
 from milena.protocol.types import METADATA_TOPIC
@@ -25,7 +24,6 @@ from milena.runtime.randomness import Randomness
 from milena.storage.files.names import LOG, META_PROPERTIES
 
 FOLDER: Final = f"{METADATA_TOPIC}-0"
-LONGEST_PAUSE: Final = 2.0
 COPIES: Final = "/copies"
 """Where the operator puts brokers' copies on the controller's machine."""
 THE_COMMAND: Final = "milena metadata repair"
@@ -36,38 +34,38 @@ class FlippedBytes:
     """``of_brokers`` is the log directory with the brokers' metadata, ``of_controller`` the controller's."""
 
     def __init__(
-        self, cluster: SimulatedCluster, trace: Trace, random: Randomness, *, of_brokers: str, of_controller: str
+        self,
+        cluster: SimulatedCluster,
+        note: Callable[[str], object],
+        random: Randomness,
+        *,
+        of_brokers: str,
+        of_controller: str,
     ) -> None:
         self._cluster = cluster
-        self._trace = trace
+        self._note = note
         self._random = random
         self._of_brokers = of_brokers
         self._of_controller = of_controller
-
-    def pause(self) -> float:
-        """Seconds before the next fault."""
-        return self._random.uniform(0, LONGEST_PAUSE)
-
-    def choose_node(self, brokers: Sequence[int]) -> int | None:
-        """A broker, or, half of the time, the controller: None."""
-        return self._random.choice(brokers) if self._random.below(2) else None
 
     def flip_in_broker(self, broker: int) -> None:
         """The broker is down."""
         self._flip(host_of(broker), self._of_brokers)
 
-    async def start_damaged_controller(self) -> bool:
-        """The controller is down. Returns whether it has started; if not, it can be started now.
-
-        Raises InvariantBroken if it does not say what to do."""
+    def flip_in_controller(self) -> Callable[[], Awaitable[bool]]:
+        """The controller is down. Return a function that starts it, and returns whether it has started; if not, it can
+        be started now. The function raises InvariantBroken if the controller does not say what to do."""
         turn_back = self._flip(CONTROLLER, self._of_controller)
+        return lambda: self._start_controller(turn_back)
+
+    async def _start_controller(self, turn_back: Callable[[], None]) -> bool:
         try:
             await self._cluster.start_controller()
         except NodeEnded as error:
-            self._trace.note(str(error))
+            self._note(str(error))
             demand(THE_COMMAND in str(error), CONTROLLER, f"it refuses its damaged log without a way out: {error}")
         else:
-            self._trace.note("the controller serves, in spite of the damage")
+            self._note("the controller serves, in spite of the damage")
             return True
         self._cluster.world.machine(CONTROLLER).failures.pop()
         if not (self._random.below(3) and self._repair()):
@@ -79,11 +77,11 @@ class FlippedBytes:
         storage = self._cluster.world.machine(host).storage
         path, position = self._choose(storage, f"{directory}/{FOLDER}")
         inode, bit = storage.files[path], 1 << self._random.below(8)
-        self._trace.note(f"a bit of {path} of {host} turns over at byte {position}: {bit}")
+        self._note(f"a bit of {path} of {host} turns over at byte {position}: {bit}")
         inode.data[position] ^= bit
 
         def turn_back() -> None:
-            self._trace.note("the bit turns back")
+            self._note("the bit turns back")
             inode.data[position] ^= bit
 
         return turn_back
@@ -114,9 +112,9 @@ class FlippedBytes:
         copies = [self._copy(broker, machine.storage) for broker in self._random.shuffled(list(self._cluster.brokers))]
         disk = machine.start().disk  # of the process that is the command
         try:
-            repair(disk, f"{self._of_controller}/{FOLDER}", copies, cut=False, say=self._trace.note)
+            repair(disk, f"{self._of_controller}/{FOLDER}", copies, cut=False, say=self._note)
         except RepairRefused as refused:
-            self._trace.note(str(refused))
+            self._note(str(refused))
             demand(IN_NO_COPY in str(refused), CONTROLLER, f"its log is not mended: {refused}")
             return False
         finally:

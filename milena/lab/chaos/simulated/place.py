@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import errno
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 from milena.command_line.errors import UserError
 from milena.lab.chaos.clients import Clients
-from milena.lab.chaos.faults import Kind
+from milena.lab.chaos.faults import CLIENTS, Kind
 from milena.lab.chaos.journal import HISTORY
-from milena.lab.chaos.own_clients import OwnClients
+from milena.lab.chaos.own_clients import HABITS, Habits, OwnClients
+from milena.lab.chaos.place import Insight
+from milena.lab.chaos.plan import in_rounds, overlaps
 from milena.lab.chaos.runner import Order, run
+from milena.lab.chaos.simulated.faults import SimulatedFaults
+from milena.lab.chaos.simulated.insight import WatchedCluster
 from milena.lab.chaos.topics import CLUSTER, COMPACTED_TIER, LAG, REPLICAS, SESSION, TOPICS
 from milena.lab.chaos.verdict import Verdict
 from milena.lab.cluster import (
@@ -26,11 +30,14 @@ from milena.lab.cluster import (
     SimulatedCluster,
     host_of,
 )
+from milena.lab.invariants.broken import demand
+from milena.lab.invariants.watch import Watch
 from milena.lab.world.disk import OFFLOAD_SECONDS, Storage
 from milena.lab.world.power import Inode
 from milena.lab.world.tiering import FOLDER
 from milena.lab.world.world import Machine, World, simulate
 from milena.runtime.context import Runtime
+from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
 from milena.tiered.store.remote_storage import LOG_SUFFIX
 from milena.tiered.store.tier_config import LOCAL
 from milena.tiered.store.tier_names import ROOT
@@ -46,13 +53,21 @@ TIER: Final = {
     f"{METADATA}.min.isr": "2",
 }
 SMALL_MEMORY: Final = {"log.cleaner.dedupe.buffer.size": str(4 << 20)}
+SETTINGS: Final[Mapping[str, str]] = {**CLUSTER, **COMPACTED_TIER, **TIER, **SMALL_MEMORY}
+CLIENT: Final = "client"
+"""The clients' machine."""
+CONTROLLER_DISK: Final = "/data"
 DISKS: Final = ("/data-1", "/data-2")
 METADATA_DISK: Final = "/metadata"
 PAGE, SHORT = "page", "short"
 """Wrong answers of the tier: each object reads as an error page, or as its first half."""
 ERROR_PAGE: Final = b"<html><body><h1>502 Bad Gateway</h1></body></html>\n"
-ATTEMPTS: Final = 5
-"""To start a node, which may end again, for example because a disk fails."""
+ATTEMPTS: Final = 20
+"""To start a node, a second apart. It may end again, for example because a disk fails or the tier is not mounted."""
+COPYING: Final = 5
+"""How often to look for the first copy."""
+SPREADING: Final = 3.0
+"""Seconds after the first copy within which the other brokers learn of it."""
 
 
 class SimulatedPlace:
@@ -60,14 +75,26 @@ class SimulatedPlace:
 
     name = "simulation"
 
-    def __init__(self, world: World, brokers: int = BROKERS) -> None:
-        settings = {**CLUSTER, **COMPACTED_TIER, **TIER, **SMALL_MEMORY}
+    def __init__(
+        self,
+        world: World,
+        brokers: int = BROKERS,
+        settings: Mapping[str, str] = SETTINGS,
+        *,
+        habits: Habits = HABITS,
+        note: Callable[[str], object] | None = None,
+        spared: Sequence[str] = (),
+    ) -> None:
+        """``habits``: of the clients. ``note``: watch the cluster's invariants, and call it with what happens.
+        ``spared``: topics of which no object of the tier is lost for good."""
         of_brokers = {"log_dirs": ",".join(DISKS), "metadata_log_dir": METADATA_DISK}
         overrides = {name.replace(".", "_"): value for name, value in settings.items()}
         self._world = world
         self._cluster = SimulatedCluster(world, overrides=overrides, broker_overrides=of_brokers)
         self._brokers = range(1, brokers + 1)
-        self._runtime = world.machine("client").start()
+        self._runtime = world.machine(CLIENT).start()
+        self._habits = habits
+        self._insight = None if note is None else self._watched(note, spared)
         self._losing = 0.0
         """The share of new segments that the tier loses."""
         self._there: set[str] = set()
@@ -76,6 +103,22 @@ class SimulatedPlace:
         self._empty = Storage(self._runtime.random)
         """What brokers find in place of the tier while it is not mounted."""
         self._lost: list[str] = []
+
+    def _watched(self, note: Callable[[str], object], spared: Sequence[str]) -> WatchedCluster:
+        watch = self._cluster.watch = Watch(self._world.loop.time, self._world.tier)
+        watch.tell(note)
+        self._world.loop.after_event = watch.after_event
+        faults = SimulatedFaults(
+            self._cluster,
+            _machine,
+            self.start,
+            note,
+            self._runtime.random,
+            disks=(*DISKS, METADATA_DISK),
+            controller_disk=CONTROLLER_DISK,
+            spared=spared,
+        )
+        return WatchedCluster(self._cluster, faults)
 
     async def open(self) -> None:
         await self._cluster.start_controller()
@@ -110,11 +153,16 @@ class SimulatedPlace:
 
     @property
     def kinds(self) -> frozenset[Kind]:
-        return frozenset(Kind)
+        """Those that need no insight come in rounds, where it is not used."""
+        return frozenset(kind for kind in Kind if (overlaps if self._insight else in_rounds)(kind))
+
+    @property
+    def insight(self) -> Insight | None:
+        return self._insight
 
     @property
     def clients(self) -> Sequence[Clients]:
-        return [OwnClients(self._runtime, self.bootstrap)]
+        return [OwnClients(self._runtime, self.bootstrap, self._habits)]
 
     @property
     def topics(self) -> frozenset[str]:
@@ -143,7 +191,8 @@ class SimulatedPlace:
             else:
                 await self._cluster.stop_broker(node)
         except NodeEnded as error:
-            raise UserError(str(error)) from None
+            if self._insight is None:
+                raise UserError(str(error)) from None
 
     async def start(self, node: int) -> None:
         if self._of(node).alive:
@@ -171,13 +220,21 @@ class SimulatedPlace:
         await self._cluster.lose_power(_machine(node))
 
     async def wipe(self, node: int) -> None:
-        self._cluster.wipe(_machine(node))
+        """A broker that alone knows what is in the tier keeps its disks: without it the tier could be restored, but not
+        read."""
+        if not self._alone_knows_the_tier(node):
+            self._cluster.wipe(_machine(node))
+
+    def _alone_knows_the_tier(self, broker: int) -> bool:
+        assert self._cluster.controller is not None
+        topic = self._cluster.controller.state.image.topics.get(REMOTE_LOG_METADATA_TOPIC)
+        return topic is not None and any(set(partition.isr) == {broker} for partition in topic.partitions.values())
 
     async def cut(self, sender: int, receiver: int) -> None:
         self._world.fabric.cut(_machine(sender), _machine(receiver), one_way=True)
 
     async def heal_links(self) -> None:
-        nodes = [CONTROLLER, *map(host_of, self._brokers)]
+        nodes = [CONTROLLER, CLIENT, *map(host_of, self._brokers)]
         for one in nodes:
             for other in nodes:
                 self._world.fabric.heal(one, other)
@@ -221,16 +278,30 @@ class SimulatedPlace:
             inode.data[:] = whole
         self._spoiled.clear()
 
-    async def mount_tier(self, *, mounted: bool) -> None:
-        machines = [self._of(broker) for broker in self._brokers]
+    async def mount_tier(self, brokers: Collection[int] = (), *, mounted: bool) -> None:
+        """Unmount only a tier that is used: brokers cannot notice that one is missing that was never used."""
+        machines = [self._of(broker) for broker in brokers or self._brokers]
         if mounted:
             made = [*self._empty.files, *(folder for folder in self._empty.folders if ROOT in folder)]
-            assert not made, f"{made} was written where no tier was mounted"
+            demand(not made, "the tier's mount point", f"{made} was made where no tier was mounted")
+        elif not await self._is_used():
+            return
         else:
             self._empty = Storage(self._runtime.random)
             self._empty.folders[FOLDER] = None
         for machine in machines:
             machine.mount_tier(None if mounted else self._empty)
+
+    async def _is_used(self) -> bool:
+        """Wait until segments are copied and all brokers know it. Return False if that takes too long."""
+        for _ in range(COPYING):
+            await self._runtime.clock.sleep(SPREADING)
+            if any(
+                path.startswith(f"{FOLDER}/{ROOT}/") and path.endswith(LOG_SUFFIX) for path in self._world.tier.files
+            ):
+                await self._runtime.clock.sleep(SPREADING)
+                return True
+        return False
 
     def _forget_objects(self) -> None:
         """The store loses some of the segments that were written while it was losing."""
@@ -258,7 +329,7 @@ class SimulatedPlace:
 
 
 def _machine(node: int) -> str:
-    return CONTROLLER if node == CONTROLLER_ID else host_of(node)
+    return {CONTROLLER_ID: CONTROLLER, CLIENTS: CLIENT}.get(node) or host_of(node)
 
 
 def run_simulated(

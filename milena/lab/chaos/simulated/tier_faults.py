@@ -1,120 +1,102 @@
-"""Faults of the tier: its disk fails, is full or slow, and single objects are missing or truncated, for a while or for
-good."""
+"""Faults of the simulated tier: its disk fails or is full, and single objects are missing or truncated, for a while or
+for good."""
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import posixpath
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import Final
 
+from milena.lab.histories.faults import Kind
 from milena.lab.world.disk import Storage
 from milena.lab.world.tiering import FOLDER
-from milena.lab.world.trace import Trace
 from milena.runtime.randomness import Randomness
 from milena.tiered.store.tier_names import ROOT
 
-LONGEST: Final = 8.0
-"""Seconds."""
-LONGEST_PAUSE: Final = 4.0
-SLOWEST: Final = 2.0
-"""Maximum seconds of one work item on a slow tier."""
 OPERATIONS: Final = ("open", "append", "sync", "rename", "read", "list", "remove", "write", "")
 """The steps of a copy: it writes beside its final folder (open, append, sync), then moves its objects there (rename,
 sync)."""
 ERRORS: Final = (errno.EIO, errno.EACCES, errno.ENOSPC)
 WRITING: Final = ("append", "rename", "remove", "write")
 """The operations that a read-only folder rejects, beside opening new files."""
-OF_TIER: Final = ("tier", "tierfull", "tierslow", "tierloss", "tierlost")
 LOSABLE: Final = (".log", ".log", ".leader_epoch_checkpoint", ".snapshot", ".index", ".timeindex")
 """The suffix of an object that is lost for good is one of these, at random."""
 
 
-class TierTroubles:
-    """Causes one fault at a time, of the given ``kinds``. ``away`` has the paths of objects that cannot be read now:
-    they return, so no committed record may be lost by it. Those in ``lost`` never return (``tier_losses``);
-    topics in ``spared`` lose nothing for good: it is unknown which keys a lost object of a compacted topic had."""
+class TierFaults:
+    """Injects faults into the simulated disk of the tier. ``away`` gets the paths of objects that cannot be read now:
+    they return, so no committed record may be lost by it. Those in ``lost`` never return; topics in ``spared`` lose
+    nothing for good: it is unknown which keys a lost object of a compacted topic had."""
 
     def __init__(
         self,
         storage: Storage,
         away: dict[str, None],
         lost: dict[str, None],
-        trace: Trace,
+        note: Callable[[str], object],
         random: Randomness,
-        kinds: Collection[str],
         spared: Collection[str] = (),
     ) -> None:
         self._storage = storage
         self._away = away
         self._lost = lost
-        self._trace = trace
+        self._note = note
         self._random = random
         self._spared = tuple(f"{FOLDER}/{ROOT}/{topic}-" for topic in spared)
-        self._actions: Mapping[str, Callable[[], Awaitable[None]]] = {
-            "tier": self._fail,
-            "tierfull": self._refuse_writes,
-            "tierslow": self._slow_down,
-            "tierloss": self._lose_objects,
-            "tierlost": self._lose_for_good,
-        }
-        self._kinds = [kind for kind in OF_TIER if kind in kinds]
 
-    async def trouble(self, faults: int) -> None:
-        for _ in range(faults if self._kinds else 0):
-            await asyncio.sleep(self._random.uniform(0, LONGEST_PAUSE))
-            await self._actions[self._random.choice(self._kinds)]()
+    def inject(self, kind: Kind) -> Callable[[], object]:
+        """Return what mends the fault."""
+        match kind:
+            case Kind.TIER_ERRORS:
+                return self._fail()
+            case Kind.TIER_FULL:
+                return self._refuse_writes()
+            case Kind.MISSING_OBJECTS:
+                return self._lose_objects()
+            case _:
+                self._lose_for_good()
+                return lambda: None
 
-    async def _last(self) -> None:
-        await asyncio.sleep(self._random.uniform(0, LONGEST))
-
-    async def _fail(self) -> None:
+    def _fail(self) -> Callable[[], object]:
         number, operation = self._random.choice(ERRORS), self._random.choice(OPERATIONS)
-        self._trace.note(f"the tier fails: {operation or 'everything'}, {errno.errorcode[number]}")
+        self._note(f"the tier fails: {operation or 'everything'}, {errno.errorcode[number]}")
         self._storage.fail(FOLDER, number, operation=operation)
-        await self._last()
-        self._trace.note("the tier works again")
-        self._storage.heal()
+        return self._storage.heal
 
-    async def _refuse_writes(self) -> None:
+    def _refuse_writes(self) -> Callable[[], object]:
         """The tier is full, immediately or soon, or read-only."""
         if self._random.below(2):
-            self._trace.note("the tier is read-only")
+            self._note("the tier is read-only")
             for operation in WRITING:
                 self._storage.fail(FOLDER, errno.EROFS, operation=operation)
         else:
             free = self._random.below(10_000)
-            self._trace.note(f"the tier has {free} free bytes")
+            self._note(f"the tier has {free} free bytes")
             self._storage.capacity = self._storage.used() + free
-        await self._last()
-        self._trace.note("the tier is writable again")
-        self._storage.capacity = None
-        self._storage.heal()
 
-    async def _slow_down(self) -> None:
-        slowest = self._random.uniform(0, SLOWEST)
-        self._trace.note(f"the tier is slow: up to {slowest:.3f} s for each operation")
-        usual, self._storage.offload_seconds = self._storage.offload_seconds, (0.0, slowest)
-        await self._last()
-        self._trace.note("the tier is fast again")
-        self._storage.offload_seconds = usual
+        def mend() -> None:
+            self._storage.capacity = None
+            self._storage.heal()
 
-    async def _lose_objects(self) -> None:
+        return mend
+
+    def _lose_objects(self) -> Callable[[], object]:
         """Some objects are missing, others truncated, like a store that was reset to an earlier time; then they are
         restored."""
         chosen = self._random.shuffled(self._objects(""))[: 1 + self._random.below(6)]
         mending = [self._cut(path) if self._random.below(2) else self._take(path) for path in chosen]
-        if not chosen:
-            return
         self._away.update(dict.fromkeys(chosen))
-        await self._last()
-        for path, mend in zip(chosen, mending, strict=True):
-            mend()
-            del self._away[path]
-        self._trace.note(f"{len(chosen)} objects in the tier are restored")
 
-    async def _lose_for_good(self) -> None:
+        def mend() -> None:
+            for path, mend_one in zip(chosen, mending, strict=True):
+                mend_one()
+                del self._away[path]
+            self._note(f"{len(chosen)} objects in the tier are restored")
+
+        return mend
+
+    def _lose_for_good(self) -> None:
         """Lose one object of a segment in the tier, an old one or the newest, on which followers depend."""
         suffix = self._random.choice(LOSABLE)
         every = [
@@ -127,7 +109,7 @@ class TierTroubles:
             if self._random.below(2):
                 path = max(other for other in every if posixpath.dirname(other) == posixpath.dirname(path))
             self._lost[path] = None
-            self._trace.note("the next loss is permanent")
+            self._note("the next loss is permanent")
             if self._random.below(2) and self._storage.files[path].data:
                 self._cut(path)
             else:
@@ -140,7 +122,7 @@ class TierTroubles:
     def _cut(self, path: str) -> Callable[[], None]:
         inode = self._storage.files[path]
         size = self._random.below(len(inode.data)) if inode.data else 0
-        self._trace.note(f"{path} is truncated to {size} bytes")
+        self._note(f"{path} is truncated to {size} bytes")
         lost = inode.data[size:]
         del inode.data[size:]
 
@@ -154,7 +136,7 @@ class TierTroubles:
         segment = _segment(path)
         if not any(other.startswith(segment) for other in self._storage.files if other != path):
             return self._cut(path)
-        self._trace.note(f"{path} is removed")
+        self._note(f"{path} is removed")
         inode = self._storage.files.pop(path)
 
         def mend() -> None:

@@ -1,4 +1,5 @@
-"""The consequences of objects that are lost from the tier for good: exactly these are permitted.
+"""What the simulation knows of a run: invariants, voided promises, and the consequences of objects that are lost from
+the tier for good. Exactly these consequences are permitted:
 
 - ``.log``, lost or truncated: a leader rejects with an error reads of the records that are in no other segment of its
   lineage and not in its local log: a *hole*. No reader skips them without an error, or reads others in their place.
@@ -11,11 +12,19 @@ Leaders continue in all cases: they serve, copy and delete. All other final chec
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from typing import Final
 
 from milena.broker.replica.partition import Partition
-from milena.lab.cluster import SimulatedCluster
+from milena.lab.chaos.faults import Step
+from milena.lab.chaos.health import NotHealthy
+from milena.lab.chaos.holes import Hole
+from milena.lab.chaos.simulated.faults import SimulatedFaults
+from milena.lab.cluster import SimulatedCluster, host_of
+from milena.lab.histories.events import Event
+from milena.lab.invariants.compacted_epochs import check_epochs
+from milena.lab.invariants.tiers import Freed
 from milena.lab.world.tiering import FOLDER
 from milena.protocol.types import NodeId, Offset, TopicPartition
 from milena.storage.log.unified_log import UnifiedLog
@@ -23,22 +32,58 @@ from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.segments.lineage import epoch_at
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
 from milena.tiered.store.remote_storage import LOG_SUFFIX, IndexType
-from milena.tiered.store.tier_names import object_path
+from milena.tiered.store.tier_names import ROOT, object_path, parse_folder
 
 BUILDING: Final = "BuildingRemoteLogAux"
+LOOKING: Final = 0.5
 _SNAPSHOT: Final = IndexType.PRODUCER_SNAPSHOT.value
 _CHECKPOINT: Final = IndexType.LEADER_EPOCH.value
 
 
-class Losses:
-    """Determined from the state of the present leaders."""
+class WatchedCluster:
+    """Implements ``place.Insight``. The consequences of losses are determined from the state of the present leaders."""
 
-    def __init__(self, cluster: SimulatedCluster) -> None:
+    def __init__(self, cluster: SimulatedCluster, faults: SimulatedFaults | None = None) -> None:
+        """``faults``: None if no faults are injected."""
         assert cluster.watch is not None
         self._cluster = cluster
+        self._faults = faults
+        self._watch = cluster.watch
         self._lost = cluster.watch.tier.lost
 
-    def hole_at(self, partition: TopicPartition, offset: int) -> tuple[int, int] | None:
+    @property
+    def freed(self) -> Freed:
+        return self._watch.tier.freed
+
+    @property
+    def shaken(self) -> Collection[TopicPartition]:
+        return self._watch.shaken
+
+    async def disturb(self, step: Step) -> Callable[[], Awaitable[None]]:
+        assert self._faults is not None
+        return await self._faults.inject(step)
+
+    async def copied(self, seconds: float) -> None:
+        end = self._cluster.world.loop.time() + seconds
+        while missing := _not_copied(self._cluster) + _not_erased(self._cluster):
+            if self._cluster.world.loop.time() > end:
+                raise NotHealthy(f"after {seconds} seconds: {'; '.join(missing)}")
+            await asyncio.sleep(LOOKING)
+
+    def check(self) -> Sequence[Event]:
+        for name, machine in self._cluster.world.machines.items():
+            for text, error in machine.failures:
+                if not isinstance(error, OSError):
+                    raise AssertionError(f"{name} has ended: {text}") from error
+        self._watch.check_all()
+        for number, broker in self._cluster.brokers.items():
+            for log in broker.logs:
+                if log.config.compacted:
+                    storage = self._cluster.world.machine(host_of(number)).storage
+                    check_epochs(f"{log} of broker {number}", storage, log)
+        return self._watch.voids
+
+    def hole_at(self, partition: TopicPartition, offset: int) -> Hole | None:
         """First and last offset of the hole at ``offset``; None if the record is in the tier or local."""
         if not self._lost:
             return None
@@ -51,7 +96,7 @@ class Losses:
             end += 1
         return (offset, end - 1) if end > offset else None
 
-    def excuse(self, partition: TopicPartition, broker: int) -> bool:
+    def excuses(self, partition: TopicPartition, broker: int) -> bool:
         """Whether a follower needs a lost object before it can fetch its leader's local records."""
         state = self._cluster.brokers[broker].fetchers.describe_partition(*partition)
         found = self._leader(partition) if self._lost and state is not None and state["state"] == BUILDING else None
@@ -101,3 +146,38 @@ def _needed(log: UnifiedLog, cache: RemoteLogMetadataCache) -> Iterator[tuple[Re
             return
         yield from ((segment, LOG_SUFFIX) for segment in holding)
         at = min(segment.start_offset for segment in holding)
+
+
+def _not_copied(cluster: SimulatedCluster) -> list[str]:
+    found = []
+    for number, broker in cluster.brokers.items():
+        for partition in broker.partitions:
+            log = partition.log
+            if log is None or not partition.is_leader or not log.remote_enabled:
+                continue
+            copied, closed = log.highest_offset_in_remote_storage + 1, _closed(log)
+            if max(copied, log.log_start_offset) < closed:
+                found.append(f"{log.topic}-{log.partition} of broker {number}: {copied} of {closed} are in the tier")
+    return found
+
+
+def _closed(log: UnifiedLog) -> int:
+    """The base offset of the last segment after all committed closed ones."""
+    return max(
+        (segment.base_offset for segment in log.segments if segment.base_offset <= log.high_watermark), default=0
+    )
+
+
+def _not_erased(cluster: SimulatedCluster) -> list[str]:
+    assert cluster.controller is not None
+    assert cluster.watch is not None
+    topics, deletions = cluster.controller.state.image.topics_by_id, cluster.watch.deletions
+    found = []
+    for path in cluster.world.tier.files:
+        if path.startswith(f"{FOLDER}/{ROOT}/"):
+            partition = parse_folder(path.split("/")[-2])
+            if partition is None or partition.topic_id in topics:
+                continue
+            if not deletions.is_excused(partition.topic_id, partition.partition):
+                found.append(f"{path} is of a topic that was deleted")
+    return found

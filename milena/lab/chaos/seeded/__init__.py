@@ -1,1 +1,0 @@
-"""The workload, faults and end of `milena sim --seed`."""

@@ -20,7 +20,7 @@ from milena.storage.cleaning.retained import LastRecord
 from milena.storage.cleaning.round import Figures, NewSegment
 from milena.storage.cleaning.source import SegmentToClean
 from milena.storage.cleaning.work import Work
-from milena.storage.files.checkpoints import encode_epochs
+from milena.storage.files.checkpoints import decode_epochs, encode_epochs
 from milena.storage.files.names import LOG
 from milena.storage.files.producer_snapshot import CorruptSnapshot, decode_snapshot
 from milena.storage.files.txn_index import AbortedTxn, decode_aborted
@@ -340,9 +340,12 @@ class CleaningPass:
         )
 
     async def _epochs(self, source: Source) -> bytes:
-        """Return the leader epochs up to the last record of ``source``, as a checkpoint. Raises RemoteStorageError."""
+        """Return the leader epochs up to the last record of ``source``, as a checkpoint. Raises RemoteStorageError,
+        or CorruptCheckpoint: the new segment outlives its sources, so it must not repeat damage of the store."""
         if source.whole:
-            return await self._tier.storage.fetch_index(source.segment, IndexType.LEADER_EPOCH)
+            checkpoint = await self._tier.storage.fetch_index(source.segment, IndexType.LEADER_EPOCH)
+            decode_epochs(checkpoint)
+            return checkpoint
         return encode_epochs(self.log.epochs.entries_in_range(Offset(-1), Offset(source.last + 1)))
 
     async def _finish(self, end: Offset) -> None:

@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Final
 
 from milena.protocol.types import Offset
+from milena.storage.files.checkpoints import CorruptCheckpoint, decode_epochs
+from milena.storage.files.producer_snapshot import CorruptSnapshot, decode_snapshot
 from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentId,
@@ -17,6 +19,7 @@ from milena.tiered.store.remote_storage import (
     LOG_SUFFIX,
     IndexType,
     RemoteResourceNotFound,
+    RemoteStorageError,
     SegmentFiles,
 )
 from milena.tiered.work.copying import INTERVAL, Prepared, copy_segment
@@ -92,7 +95,8 @@ async def _copy(tier: Tier, role: ReplicaRole, log: UnifiedLog, segment: RemoteL
 
 
 async def _fetch(tier: Tier, log: UnifiedLog, segment: RemoteLogSegmentMetadata) -> SegmentFiles:
-    """Download the files of a segment to this broker's disk. Raises RemoteStorageError, OSError."""
+    """Download the files of a segment to this broker's disk. Raises RemoteStorageError, also if the leader epochs or
+    the producers are damaged, and OSError."""
     disk = tier.runtime.disk
     await disk.offload(_clean, tier, log)
     indexes = {}
@@ -105,6 +109,11 @@ async def _fetch(tier: Tier, log: UnifiedLog, segment: RemoteLogSegmentMetadata)
             # Metadata of Kafka before 4.0 does not say that there is no transaction index.
             if index is not IndexType.TRANSACTION:
                 raise
+    try:
+        decode_epochs(indexes[IndexType.LEADER_EPOCH])
+        decode_snapshot(indexes[IndexType.PRODUCER_SNAPSHOT])
+    except (CorruptCheckpoint, CorruptSnapshot) as error:
+        raise RemoteStorageError(f"segment {segment.id} is damaged in the tier: {error}") from error
     await download_log(tier, segment, _path(log, LOG_SUFFIX))
     for index, data in indexes.items():
         await disk.offload(disk.write_atomic, _path(log, index.value), data, sync=False)

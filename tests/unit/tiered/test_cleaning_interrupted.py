@@ -14,9 +14,14 @@ from milena.runtime.disk import Disk, Report, WorkerEnded
 from milena.storage.files.names import LOG, segment_file
 from milena.tiered.cleaning.steps import clean_tier
 from milena.tiered.metadata.metadata_manager import RemoteLogMetadataError
-from milena.tiered.segments.segment_metadata import RemoteLogSegmentState
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from milena.tiered.shared.tier import FAILURES
-from milena.tiered.store.remote_storage import RemoteResourceNotFound, RemoteStorageError, RetriableRemoteStorageError
+from milena.tiered.store.remote_storage import (
+    IndexType,
+    RemoteResourceNotFound,
+    RemoteStorageError,
+    RetriableRemoteStorageError,
+)
 from milena.tiered.work import cleaning_pass
 from milena.tiered.work.tier_cleaner import TierCleaner
 from tests.unit.storage.logs import batch_of
@@ -321,5 +326,22 @@ def test_a_pass_that_begins_when_its_log_is_gone_makes_no_folder_of_it(to: str, 
         with suppress(FileNotFoundError):
             await tier.clean()
         assert not disk.exists(folder) and disk.exists(f"{to}/{segment_file(0, LOG)}")
+
+    on_tier(scenario)
+
+
+@pytest.mark.parametrize("damaged", [IndexType.LEADER_EPOCH, IndexType.PRODUCER_SNAPSHOT])
+def test_a_truncated_object_is_not_copied_into_a_cleaned_segment(damaged: IndexType) -> None:
+    async def scenario(tier: CleanedTier) -> None:
+        await prepared(tier)
+        before, fetch_index = tier.listed(), tier.bench.store.fetch_index
+
+        async def truncated(metadata: RemoteLogSegmentMetadata, index: IndexType) -> bytes:
+            data = await fetch_index(metadata, index)
+            return data[:-1] if index is damaged else data
+
+        tier.bench.store.fetch_index = truncated  # type: ignore[method-assign]
+        await tier.clean()
+        assert (tier.listed(), tier.cache.cleaned_to) == (before, None)
 
     on_tier(scenario)

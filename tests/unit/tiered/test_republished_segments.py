@@ -13,7 +13,7 @@ from milena.protocol.types import LeaderEpoch, Offset
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.metadata.metadata_manager import Deposed
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
-from milena.tiered.store.remote_storage import RemoteStorageError
+from milena.tiered.store.remote_storage import IndexType, RemoteStorageError
 from milena.tiered.work.copying import copy_round
 from milena.tiered.work.deletion import announce_deletion, finish_deletion
 from milena.tiered.work.expiration import expire_round, follow_round
@@ -185,6 +185,25 @@ def test_a_store_that_fails_is_tried_again() -> None:
         await expire_round(bench.tier, role)
         found = served(bench, role)
         assert found is not None and not found.at_risk and bench.stored() == [0, 2, 4]
+
+    on_bench(scenario)
+
+
+@pytest.mark.parametrize("damaged", [IndexType.LEADER_EPOCH, IndexType.PRODUCER_SNAPSHOT])
+def test_a_segment_with_a_truncated_object_is_not_published_again(damaged: IndexType) -> None:
+    async def scenario(bench: Bench) -> None:
+        role = await with_mark(bench)
+        fetch_index = bench.store.fetch_index
+
+        async def truncated(metadata: RemoteLogSegmentMetadata, index: IndexType) -> bytes:
+            data = await fetch_index(metadata, index)
+            return data[:-1] if index is damaged else data
+
+        bench.store.fetch_index = truncated  # type: ignore[method-assign]
+        with pytest.raises(RemoteStorageError, match="is damaged in the tier"):
+            await expire_round(bench.tier, role)
+        kept = served(bench, role)
+        assert kept is not None and kept.at_risk
 
     on_bench(scenario)
 

@@ -34,10 +34,11 @@ class NodeConfig(NodeValues):
         return cls(plain({name.replace("_", "."): str(value) for name, value in (least | values).items()}))
 
 
-def check_dynamic(overrides: Mapping[str, str], *, per_broker: bool) -> None:
+def check_dynamic(overrides: Mapping[str, str], *, per_broker: bool, after: Mapping[str, str] | None = None) -> None:
     """Check a broker's dynamic configuration. Raises ConfigError with Kafka's message.
 
-    ``per_broker``: the configuration of one broker, else the cluster-wide default.
+    ``per_broker``: the configuration of one broker, else the cluster-wide default. ``after``: the whole configuration
+    with the config providers, if ``overrides`` are only changes.
     """
     keys = {name: DYNAMIC_KEYS[name] for name in overrides if name in DYNAMIC_KEYS}
     fixed = sorted(name for name, key in keys.items() if key.mode is Mode.READ_ONLY)
@@ -47,5 +48,5 @@ def check_dynamic(overrides: Mapping[str, str], *, per_broker: bool) -> None:
     if single and not per_broker:
         raise ConfigError(f"Cannot update these configs at default cluster level: [{', '.join(single)}]")
     for name, key in keys.items():
-        if not check_dynamic_variables(name, overrides[name], overrides):
+        if not check_dynamic_variables(name, overrides[name], overrides if after is None else after):
             key.parse(overrides[name])

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, Protocol
 
-from milena.config.keys import KEYS
+from milena.config.keys import DYNAMIC_KEYS, KEYS
 from milena.config.sources import Setting, Settings, properties_of
 from milena.config.values import ConfigError
 
@@ -153,6 +153,33 @@ def resolve_dynamic(values: Mapping[str, str]) -> dict[str, str]:
         except ConfigError:
             continue
     return resolved
+
+
+def check_resolved(values: Mapping[str, str]) -> None:
+    """Check the values with variables of a dynamic configuration, as the broker does to which a change is sent. Raises
+    ConfigError, which shows the variable and not its value, for what ``resolve_dynamic`` leaves out."""
+    if not any("${" in value for value in values.values()):
+        return
+    source = "dynamic configuration"
+    settings = {name: Setting(value, source) for name, value in values.items()}
+    try:
+        providers = _providers(settings, os.environ)
+    except ConfigError as error:
+        raise ConfigError(str(error).removeprefix(f"{source}: ")) from None
+    for name, text in values.items():
+        key = DYNAMIC_KEYS.get(name)
+        if key is None or "${" not in text:
+            continue
+        try:
+            resolved = _resolved(name, settings[name], providers).value
+        except ConfigError as error:
+            reason = str(error).removeprefix(f"{source}: {name}: ")
+            raise ConfigError(f"Invalid value {text} for configuration {name}: {reason}") from None
+        try:
+            key.parse(resolved)
+        except ConfigError:
+            reason = f"not a valid value of type {key.type.name}"
+            raise ConfigError(f"Invalid value {text} for configuration {name}: {reason}") from None
 
 
 def check_dynamic_variables(name: str, text: str, values: Mapping[str, str]) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeGuard
 from milena.broker.controller_link.forwarding import Forwarding, ask_controller, forward
 from milena.broker.metadata.log_levels import change_levels
 from milena.config.cleaner_rules import check_cleaner_change
+from milena.config.providers import check_resolved
 from milena.config.values import ConfigError
 from milena.node.api import RequestContext
 from milena.node.metadata.image import (
@@ -128,7 +129,7 @@ def _refusal(
 ) -> KafkaError | None:
     problem = "The resource is given twice." if repeated else _problem(node.node_id, resource)
     if problem is None and resource.resource_type == BROKER_RESOURCE:
-        problem = _cleaner_problem(node.config, resource, incremental=_is_incremental(resource, ctx))
+        problem = _broker_problem(node.config, resource, incremental=_is_incremental(resource, ctx))
     return KafkaError(ErrorCode.INVALID_REQUEST, problem) if problem else None
 
 
@@ -154,9 +155,10 @@ def _problem(node_id: int, resource: AlterConfigsResource) -> str | None:
     return f"A running broker cannot change its {' and '.join(fixed)}." if fixed else None
 
 
-def _cleaner_problem(config: NodeConfig, resource: AlterConfigsResource, *, incremental: bool) -> str | None:
-    """Return why the log cleaner would reject the changed configuration, or None. Only the broker can check this,
-    because it has the static values."""
+def _broker_problem(config: NodeConfig, resource: AlterConfigsResource, *, incremental: bool) -> str | None:
+    """Return why the changed configuration has variables that cannot be resolved here, or why the log cleaner would
+    reject it, or None. Only the broker can check this, because it has the static values, the files and the
+    environment."""
     per_broker = bool(resource.resource_name)
     values: dict[str, str] = {}
     if incremental:
@@ -167,6 +169,7 @@ def _cleaner_problem(config: NodeConfig, resource: AlterConfigsResource, *, incr
         else:
             values[config_change.name] = config_change.value
     try:
+        check_resolved(values)
         check_cleaner_change(config, values, per_broker=per_broker)
     except ConfigError as error:
         return str(error)

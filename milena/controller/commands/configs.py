@@ -183,7 +183,7 @@ def _check(
             check_change(state, topic, state.image.config(kind, name), after)
         elif kind == BROKER_RESOURCE:
             _check_broker_name(state, name)
-            _check_broker_values(name, {key: value for key, value in values.items() if value is not None})
+            _check_broker_values(name, {key: value for key, value in values.items() if value is not None}, after)
         elif kind in (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE):
             _check_subscriber(kind, name, after)
         else:
@@ -225,10 +225,11 @@ def _check_broker_name(state: ControllerState, name: str) -> None:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node has the id {broker}.")
 
 
-def _check_broker_values(name: str, values: Mapping[str, str]) -> None:
-    """Raises KafkaError(INVALID_REQUEST) for an invalid value, as Kafka does for brokers (KAFKA-13609)."""
+def _check_broker_values(name: str, values: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """Raises KafkaError(INVALID_REQUEST) for an invalid value, as Kafka does for brokers (KAFKA-13609). ``after``: the
+    whole configuration with the changes, which defines the config providers."""
     try:
-        check_dynamic(values, per_broker=bool(name))
+        check_dynamic(values, per_broker=bool(name), after=after)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 

@@ -155,6 +155,21 @@ async def test_cleaner_changes_are_compared_with_the_current_values(bench: Bench
     assert await alter(bench, of_broker("100", key="log.cleaner.backoff.ms")) == ([(name, 0)], [[name]])
 
 
+async def test_variables_are_resolved_by_the_config_providers_that_are_set(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in Kafka 4.3.1, the providers of an earlier change count."""
+    monkeypatch.setenv("SIZE_OF_THIS_TEST", "5000")
+    name, kind = str(ME), "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
+    size = of_broker("${env:SIZE_OF_THIS_TEST}", key="message.max.bytes")
+    bench.config = bench.config.with_dynamic(default={}, broker={})
+    assert await alter(bench, size) == ([(name, INVALID)], [])
+    providers = {"config.providers": "env", "config.providers.env.class": kind}
+    bench.config = bench.config.with_dynamic(default={}, broker=providers)
+    assert await alter(bench, size) == ([(name, 0)], [[name]])
+    assert await alter(bench, of_broker("${env:NO_SUCH_VARIABLE}", key="message.max.bytes")) == ([(name, INVALID)], [])
+
+
 def test_without_a_controller_every_resource_has_its_error() -> None:
     request = messages.build_request(ApiKey.ALTER_CONFIGS, 2, resources=[resource(TOPIC, "a"), resource(BROKER, "")])
     error = KafkaError(ErrorCode.REQUEST_TIMED_OUT)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from milena.config.node_config import NodeConfig, check_dynamic
-from milena.config.providers import resolve
+from milena.config.providers import check_resolved, resolve
 from milena.config.sources import Settings, from_properties, plain
 from milena.config.values import ConfigError
 
@@ -136,3 +136,45 @@ def test_a_dynamic_configuration_has_providers_of_its_own(monkeypatch: pytest.Mo
     assert config.dynamic_default["message.max.bytes"] == "${env:SIZE_OF_THIS_TEST}"
     with pytest.raises(ConfigError, match=r"Invalid value \$\{env:A\} .*config.providers does not define 'env'"):
         check_dynamic({"message.max.bytes": "${env:A}"}, per_broker=False)
+    check_dynamic({"message.max.bytes": "${env:A}"}, per_broker=False, after=own)
+
+
+DYNAMIC = {
+    "config.providers": "env",
+    "config.providers.env.class": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"log.retention.ms": "${env:SIZE_OF_THIS_TEST}"}, None),
+        ({"anything": "${env:NONE}"}, None),
+        (
+            {"log.retention.ms": "${env:NO_SUCH_VARIABLE}"},
+            "Invalid value ${env:NO_SUCH_VARIABLE} for configuration log.retention.ms: "
+            "the variable ${env:NO_SUCH_VARIABLE} has no value",
+        ),
+        (
+            {"num.io.threads": "${env:WORD_OF_THIS_TEST}"},
+            "Invalid value ${env:WORD_OF_THIS_TEST} for configuration num.io.threads: not a valid value of type INT",
+        ),
+        (
+            {"config.providers.env.class": "com.Nope", "num.io.threads": "${env:SIZE_OF_THIS_TEST}"},
+            "Invalid value com.Nope for configuration config.providers.env.class: Could not load config provider class",
+        ),
+    ],
+)
+def test_the_broker_that_is_asked_checks_the_values(
+    changes: dict[str, str], message: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka 4.3.1 refuses the last three with INVALID_REQUEST, too."""
+    monkeypatch.setenv("SIZE_OF_THIS_TEST", "5000")
+    monkeypatch.setenv("WORD_OF_THIS_TEST", "hidden")
+    if message is None:
+        check_resolved(DYNAMIC | changes)
+        return
+    with pytest.raises(ConfigError) as raised:
+        check_resolved(DYNAMIC | changes)
+    assert str(raised.value).startswith(message)
+    assert "hidden" not in str(raised.value)

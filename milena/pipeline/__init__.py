@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
-"""Spark does not read from a Python source that accepts filters unless this is true."""
+"""The setting of Spark that must be true for a Python source that accepts filters; otherwise Spark refuses to read from
+it."""
 
 
 def register(spark: SparkSession) -> SparkSession:

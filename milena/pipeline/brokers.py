@@ -32,18 +32,19 @@ T = TypeVar("T")
 FETCH: Final = 8 << 20
 """Bytes per fetch."""
 MOST_EMPTY: Final = 10
-"""Empty answers, of half a second each, after which records that existed count as lost."""
+"""The number of empty responses, of half a second each, after which existing records count as lost."""
 
 
 class _Read(NamedTuple):
-    """How far a log was read: up to ``end`` (exclusive), whose last batch has leader epoch ``epoch``."""
+    """How far a log was read: up to offset ``end`` (exclusive). ``epoch``: the leader epoch of the last batch read."""
 
     end: int
     epoch: int
 
 
 class Brokers:
-    """Blocking calls to a cluster. All raise PipelineError if the cluster does not answer, or with an error."""
+    """Blocking calls to a cluster. All methods raise PipelineError if the cluster does not answer or returns an
+    error."""
 
     def __init__(self, loop: LoopThread, options: SourceOptions) -> None:
         self._loop = loop
@@ -60,7 +61,7 @@ class Brokers:
         return self._ask(self._cluster.metadata).topics
 
     def bounds(self, topic: str, number: int) -> tuple[int, int]:
-        """Return the log's first offset, and the offset after the last one that may be read."""
+        """Return the log start offset, and the offset after the last record that a consumer may read."""
         level = int(self._committed)
         first = self._of_topic(topic, partial(find_offset, self._cluster, topic, number, EARLIEST))
         last = self._of_topic(topic, partial(find_offset, self._cluster, topic, number, LATEST, isolation=level))
@@ -75,8 +76,8 @@ class Brokers:
         return None if found < 0 else found
 
     def tier_metadata(self, partitions: Iterable[TopicIdPartition]) -> TierMetadata:
-        """Return the metadata of at least these partitions from the metadata topic. Records that the last plan of this
-        process has read are not read again, if the topic still has them."""
+        """Return the metadata of at least these partitions from the metadata topic. Records that an earlier plan in
+        this process has read are not read again if the topic still has them."""
         view = self.topics().get(REMOTE_LOG_METADATA_TOPIC)
         if view is None or view.error:
             raise PipelineError(
@@ -107,25 +108,25 @@ class Brokers:
         return tier_metadata
 
     def _is_there(self, number: int, read: _Read) -> bool:
-        """Whether a partition of the metadata topic still has all records that were read: after an unclean election,
-        the leader may lack some, and may have written others."""
+        """Whether a partition of the metadata topic still has all records that were read. After an unclean election the
+        leader may lack some of them, and may have other records at their offsets."""
         ends = self._ask(partial(epoch_ends, self._cluster, REMOTE_LOG_METADATA_TOPIC, number, [read.epoch]))
         return ends.get(read.epoch, 0) >= read.end
 
     def _unread(self) -> tuple[TierMetadata, dict[int, _Read]]:
-        """Return empty metadata, and how far each partition of the metadata topic was read."""
+        """Return empty metadata, and an empty dict for how far each partition of the metadata topic was read."""
         return TierMetadata(EventDecoder(partial(wants, self._chosen))), {}
 
     def epochs(self, topic: str, number: int, known: Iterable[LeaderEpoch]) -> list[EpochEntry]:
-        """Return the leader epochs of the leader's log: the ``known`` ones, and those directly before them, which
-        determine their start offsets."""
+        """Return the leader epochs of the leader's log with their start offsets, for the epochs ``known`` and the
+        epochs directly before them, whose end offsets are these start offsets."""
         asked = sorted({epoch for one in known for epoch in (one - 1, one) if epoch >= 0})
         ends = self._ask(partial(epoch_ends, self._cluster, topic, number, asked))
         return entries_of(ends)
 
     def batches(self, stretch: Stretch) -> Iterator[BatchView]:
-        """Yield the batches with offsets of ``stretch``, without those of aborted transactions, as ``OpenTier.batches``
-        does.
+        """Yield the batches of ``stretch`` except those of aborted transactions, in order. The first and the last batch
+        may contain other offsets, too.
 
         Raises DataLoss, also if the topic was deleted and created again."""
         aborting: set[int] = set()
@@ -148,7 +149,8 @@ class Brokers:
                     yield batch
 
     def _reads(self, partition: TopicIdPartition, at: int, last: int) -> Iterator[RawRecords]:
-        """Yield the answers to fetches from ``at`` on; the next one is fetched while one is used. Raises DataLoss."""
+        """Yield the responses to fetches from offset ``at`` on. The next response is requested while the caller uses
+        one. Raises DataLoss."""
         pending, empty, local = self._read(partition, at), 0, at + 1
         while True:
             read = self._answer(partial(pending.result), partition, at)
@@ -161,11 +163,11 @@ class Brokers:
             if after == at:
                 if read.end > last and not read.data and at >= local:
                     return  # a cleaner has removed the last records of the log
-                local = self._local_start(partition)  # for the next answer: this one may be from another leader
+                local = self._local_start(partition)  # this response may be from another leader
                 empty += 1
                 if empty >= MOST_EMPTY:
                     raise DataLoss(
-                        f"{partition.topic}-{partition.partition}: offset {at} was there, and the log ends at "
+                        f"{partition.topic}-{partition.partition}: offset {at} existed, but the log now ends at "
                         f"{read.high_watermark}"
                     )
             else:
@@ -175,7 +177,8 @@ class Brokers:
             yield read
 
     def _local_start(self, partition: TopicIdPartition) -> int:
-        """Return the local log start. Below it, an empty answer may mean that the tier did not answer in time."""
+        """Return the local log start. For an offset below it, an empty response may mean that the tier did not answer
+        in time."""
         topic, number = partition.topic, partition.partition
         return self._of_topic(topic, partial(find_offset, self._cluster, topic, number, EARLIEST_LOCAL)).offset
 
@@ -207,7 +210,7 @@ class Brokers:
             raise _pipeline_error(error) from None
 
     def _between(self, topic: str, number: int, first: int, end: int) -> Iterator[BatchView]:
-        """Yield the batches with the offsets ``first`` to ``end`` (exclusive)."""
+        """Yield the batches that have the offsets ``first`` to ``end`` (exclusive)."""
         if end > first:
             for read in self._reads(TopicIdPartition(ZERO_UUID, topic, number), first, end - 1):
                 for batch in iter_batches(memoryview(read.data)):
@@ -226,10 +229,9 @@ class Brokers:
 
 
 def entries_of(ends: Mapping[int, int]) -> list[EpochEntry]:
-    """Return the leader epochs of a log, given their end offsets: each starts where the one before it ends.
-
-    There may be other epochs between two that were requested. They count for the later one, since no segment has
-    records of them.
+    """Return the leader epochs of a log, given their end offsets: each epoch starts where the epoch before it ends. If
+    the log has other epochs between two of ``ends``, their offsets are attributed to the later one of the two; this has
+    no effect, since no segment has records of the epochs in between.
     """
     found, start = [], 0
     for epoch, end in sorted(ends.items()):

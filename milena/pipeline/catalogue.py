@@ -1,4 +1,4 @@
-"""The contents of a tier by topic partition, by the same rules as on brokers: lineage, cleanings, fences, deletions."""
+"""The contents of a tier by topic partition. The rules are the brokers': epoch chain, cleanings, fences, deletions."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from milena.tiered.store.tier_names import object_name
 from milena.tiered.store.tier_names import partition_folder as tier_folder
 
 AT_ONCE: Final = 16
-"""Segments whose files are read concurrently."""
+"""The maximum number of segments whose files are read concurrently."""
 
 
 @dataclass(slots=True)
 class KnownPartition:
-    """The part of a partition's log that the tier serves: stretches in order, from ``first`` to ``end`` (exclusive).
-    Both are equal if the tier has nothing of it."""
+    """The part of a partition's log that can be read from the tier: ``parts`` in order of their offsets, from ``first``
+    to ``end`` (exclusive). ``first`` equals ``end`` if the tier has no offset of the log."""
 
     partition: TopicIdPartition
     parts: Sequence[Stretch] = ()
@@ -78,13 +78,14 @@ def in_order(partitions: Iterable[TopicIdPartition]) -> list[TopicIdPartition]:
 async def catalogue_of_folders(
     loop: LoopThread, directories: Iterable[str], chosen: Chosen, place: Hashable
 ) -> Catalogue:
-    """Return the catalogue of the chosen topics by the metadata in brokers' directories. ``place``: the location of the
-    tier, since cached results depend on its files. Raises PipelineError, also for unreadable metadata."""
+    """Return the catalogue of the chosen topics according to the metadata topic in brokers' directories. ``place``: the
+    location of the tier, a part of the key under which results are cached. Raises PipelineError, also for unreadable
+    metadata."""
     disk, log_dirs = loop.runtime.disk, log_dirs_of(directories)
     key = "folders", tuple(log_dirs), chosen, place
     reader, tier_metadata = PLAN_CACHE.take(key, lambda: _new_reader(chosen))
     await disk.offload(reader.read_on, disk, log_dirs)
-    if reader.unreadable:  # a damaged record may be the deletion of a segment, or the one that lists it
+    if reader.unreadable:  # a damaged record may have announced or deleted a segment
         damage = reader.unreadable[0]
         raise PipelineError(
             f"option metadata: partition {damage.number} of the metadata topic in {', '.join(log_dirs)} cannot be "
@@ -95,8 +96,8 @@ async def catalogue_of_folders(
     snapshots = await disk.offload(_snapshots, disk, log_dirs, reader.contents)
     if not reader.numbers and not snapshots:
         raise PipelineError(
-            f"option metadata: {', '.join(log_dirs)} has nothing of the topic {REMOTE_LOG_METADATA_TOPIC}: name the "
-            "directory of a broker that has a replica of it; without the option the files of the tier tell"
+            f"option metadata: {', '.join(log_dirs)} has no partition of the topic {REMOTE_LOG_METADATA_TOPIC}: name "
+            "the directory of a broker with a replica of it, or omit the option to use only the tier's files"
         )
 
     async def give_back() -> None:
@@ -130,7 +131,8 @@ def _snapshots(disk: Disk, log_dirs: Sequence[str], decoder: EventDecoder) -> di
 
 
 async def catalogue_of_files(storage: RemoteStorage) -> Catalogue:
-    """Return the catalogue of the segments in the tier, without metadata. Raises RemoteStorageError."""
+    """Return the catalogue of a tier according to its files alone, without a metadata topic. Raises
+    RemoteStorageError."""
     stored: dict[TopicIdPartition, list[StoredSegment]] = {}
     for one in await storage.segments():
         stored.setdefault(one.segment_id.partition, []).append(one)
@@ -138,14 +140,15 @@ async def catalogue_of_files(storage: RemoteStorage) -> Catalogue:
 
 
 def incarnation(partitions: Iterable[TopicIdPartition], topic: str) -> list[TopicIdPartition]:
-    """Return the partitions of a topic. Raises PipelineError if there are several topics with the name."""
+    """Return those of ``partitions`` that belong to the topic. Raises PipelineError if they belong to several topics of
+    this name (a deleted topic and its successor)."""
     found = [one for one in partitions if one.topic == topic]
     ids = {one.topic_id for one in found}
     if len(ids) > 1:
         several = ", ".join(sorted(map(to_text, ids)))
         raise PipelineError(
-            f"there are several topics {topic} in the tier ({several}), with the same name: segments of deleted topics "
-            "are left; option metadata or kafka.bootstrap.servers determines which topic is read"
+            f"the tier has several topics with the name {topic} ({several}), because it still has segments of deleted "
+            "topics: use option metadata or kafka.bootstrap.servers to read the existing topic"
         )
     return found
 
@@ -153,7 +156,8 @@ def incarnation(partitions: Iterable[TopicIdPartition], topic: str) -> list[Topi
 async def looked_up(
     catalogue: Catalogue, disk: Disk, storage: RemoteStorage, partition: TopicIdPartition, *, strict: bool
 ) -> KnownPartition:
-    """Look up one partition. ``strict``: a segment whose files cannot be read is an error, otherwise it is left out.
+    """Return what the tier has of one partition. ``strict``: raise an error for a segment whose files cannot be read;
+    otherwise the segment is left out with a warning.
 
     Raises PipelineError, RemoteStorageError."""
     tier_metadata = catalogue.tier_metadata
@@ -178,7 +182,8 @@ async def looked_up(
 async def _alone(
     storage: RemoteStorage, partition: TopicIdPartition, cache: RemoteLogMetadataCache, lineage: Lineage | None
 ) -> KnownPartition:
-    """Look up a partition by its own segments, without caching the result."""
+    """Return what the tier has of a partition according to the segments in ``cache``, without caching the result.
+    ``lineage``: the log's epoch chain; None: take it from the tier's files."""
     lineage = lineage or await lineage_of_tier(storage, _serving(cache))
     return KnownPartition.of(
         partition, () if lineage is None else resolved(partition, cache, lineage.epochs, lineage.log_end), lineage
@@ -190,8 +195,8 @@ def _serving(cache: RemoteLogMetadataCache) -> list[RemoteLogSegmentMetadata]:
 
 
 def _by_snapshot(disk: Disk, paths: Iterable[str], partition: TopicIdPartition) -> RemoteLogMetadataCache:
-    """Return the contents of the newest snapshot. Damaged ones are ignored, as brokers do, if there is another one.
-    Raises PipelineError, OSError."""
+    """Return the segments in the newest of the brokers' snapshots at ``paths``. A damaged snapshot is ignored, as
+    brokers do, if there is another one. Raises PipelineError, OSError."""
     newest: Snapshot | None = None
     why = ""
     for path in paths:
@@ -208,32 +213,32 @@ def _by_snapshot(disk: Disk, paths: Iterable[str], partition: TopicIdPartition) 
 
 
 async def _surveyed(
-    storage: RemoteStorage, every: Sequence[StoredSegment], *, strict: bool
+    storage: RemoteStorage, stored_segments: Sequence[StoredSegment], *, strict: bool
 ) -> list[RemoteLogSegmentMetadata]:
     limit = asyncio.Semaphore(AT_ONCE)
 
-    async def one(stored: StoredSegment) -> RemoteLogSegmentMetadata | None:
+    async def metadata_of(stored: StoredSegment) -> RemoteLogSegmentMetadata | None:
         name = object_name(stored.start_offset, stored.segment_id.id, LOG_SUFFIX)
         path = f"{tier_folder(stored.segment_id.partition)}/{name}"
         async with limit:
             try:
                 metadata, cut = await surveyed(storage, stored)
             except NotASegment as error:
-                what = f"{path} is not a segment's: {error}"
-                # Without a log, these are objects of an unfinished copy or deletion.
+                detail = f"{path} is not a valid segment: {error}"
+                # Without a .log, these files belong to an unfinished copy or deletion.
                 if strict and LOG_SUFFIX in stored.objects:
-                    raise PipelineError(what) from None
-                get_logger("pipeline").warning("left out", object=what)
+                    raise PipelineError(detail) from None
+                get_logger("pipeline").warning("segment left out", reason=detail)
                 return None
             if cut:
                 loss(f"{path}, {cut}", strict)
             return metadata
 
     found: list[RemoteLogSegmentMetadata | None] = []
-    for begin in range(0, len(every), 1000):
+    for begin in range(0, len(stored_segments), 1000):
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(one(stored)) for stored in every[begin : begin + 1000]]
+                tasks = [group.create_task(metadata_of(stored)) for stored in stored_segments[begin : begin + 1000]]
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
         found += [task.result() for task in tasks]

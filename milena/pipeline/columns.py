@@ -1,5 +1,5 @@
-"""The columns of the source, and Arrow batches of them. Columns of Spark's Kafka source have the same names and
-types."""
+"""The columns of the source, and their conversion to Arrow. Columns that Spark's Kafka source also has have the same
+names and types there."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ TYPES: Final[Mapping[str, DataType]] = {
     "producerEpoch": IntegerType(),
     "sequence": IntegerType(),
 }
-"""``segmentId`` is null for records that the brokers served."""
+"""The names and types of all columns. ``segmentId`` is null for records that a broker served."""
 
 
 def schema_of(columns: Sequence[str], *, headers: bool) -> StructType:
-    """Return the schema of the given columns, or of all. ``headers``: whether all columns include headers. Raises
-    PipelineError."""
+    """Return the schema of the given columns, or of all. ``headers``: whether the column ``headers`` is included if
+    ``columns`` is empty. Raises PipelineError."""
     if headers and columns and "headers" not in columns:
-        raise PipelineError("option includeHeaders=true contradicts option columns, which does not have headers")
+        raise PipelineError("option includeHeaders=true contradicts option columns, which lacks headers")
     names = columns or [name for name in TYPES if headers or name != "headers"]
     unknown = [name for name in names if name not in TYPES]
     if unknown:
@@ -69,7 +69,8 @@ def check_schema(schema: StructType) -> None:
 
 
 class Assembler:
-    """Collects the records of batches of one segment, or of the brokers, until they are ``taken`` as Arrow."""
+    """Collects records of one partition, all from the same segment or all from brokers, and converts them to an Arrow
+    batch (``take``)."""
 
     def __init__(self, schema: StructType) -> None:
         self._schema = to_arrow_schema(schema, timezone="UTC")
@@ -100,7 +101,8 @@ class Assembler:
             self._fill(batch, before)
 
     def _fill(self, batch: BatchView, before: int) -> None:
-        """Fill the columns whose values are the same for all records of a batch, from record ``before`` on."""
+        """For the columns whose value is the same in all records of ``batch``, append the value until each column is as
+        long as the number of records collected; ``before`` records were collected before this batch."""
         columns = self._columns
         count = len(columns) - before
         for name, values in self._repeated.items():
@@ -113,8 +115,9 @@ class Assembler:
             else:
                 self._sequences.extend(start + at - base & 0x7FFF_FFFF for at in columns.offsets[before:])
 
-    def taken(self, topic: str, partition: int, segment: str | None) -> pa.RecordBatch:
-        """Return the collected records, which are all of this segment, and start again."""
+    def take(self, topic: str, partition: int, segment: str | None) -> pa.RecordBatch:
+        """Return the collected records as an Arrow batch, and start with an empty collection. ``segment``: the id of
+        the segment of all these records, None if brokers served them."""
         columns, count = self._columns, len(self._columns)
         constants: dict[str, pa.Scalar] = {
             "topic": pa.scalar(topic, pa.string()),
@@ -155,7 +158,8 @@ def _numbers(values: array[int], kind: pa.DataType) -> pa.Array:
 
 
 def _times(columns: RecordColumns, partition: str) -> pa.Array:
-    """Raises PipelineError for a time whose microseconds do not fit in 64 bits."""
+    """Return the timestamps in microseconds. Raises PipelineError for a timestamp whose microseconds do not fit in 64
+    bits."""
     of_records = _numbers(columns.timestamps, pa.timestamp("ms", tz="UTC"))
     try:
         return of_records.cast(pa.timestamp("us", tz="UTC"))
@@ -179,7 +183,7 @@ def _binary(column: BinaryColumn, kind: pa.DataType) -> pa.Array:
 
 
 def _headers(columns: RecordColumns) -> pa.Array:
-    """Return the headers; null for a record without headers, as in Spark."""
+    """Return the column ``headers``. A record without headers has null there, as in Spark."""
     headers = columns.headers
     pairs = pa.StructArray.from_arrays(
         [_binary(headers.names, pa.string()), _binary(headers.values, pa.binary())], names=["key", "value"]

@@ -1,7 +1,8 @@
 """Filters that the source applies itself: topic, partition, offset, and approximately the timestamp.
 
-Filters on topic, partition and offset are applied completely. By a timestamp, whole segments are skipped, and the
-beginnings of others, according to their metadata and time indexes; Spark applies the filter to the remaining rows.
+Filters on topic, partition and offset are applied completely. For a filter on the timestamp, the source skips whole
+segments by their metadata and the beginnings of others by their time indexes; Spark applies the filter to the remaining
+rows.
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ _NEVER_NULL: Final = frozenset({"topic", "partition", "offset", "timestamp"})
 
 @dataclass
 class PushedFilters:
-    """The filters that were pushed down: offsets ``first`` to ``end`` (exclusive; None: no bound) of partitions that
-    match ``tests``. ``since`` (ms): earlier records are not needed, but may be returned."""
+    """The filters that were pushed down: read offsets ``first`` to ``end`` (exclusive; None: no bound) of the
+    partitions that pass all ``tests``. ``since``: a timestamp in ms; records before it may be left out (None: no such
+    bound)."""
 
     tests: list[tuple[str, Filter]] = field(default_factory=list)
     first: int = 0

@@ -1,4 +1,5 @@
-"""A plan that reads from tier and brokers: offsets that the tier serves from there, the others from the brokers."""
+"""A plan that reads from the tier and from brokers: the offsets that the tier has are read from the tier, all others
+from the brokers."""
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ from milena.tiered.rebuilding.epoch_chains import Lineage
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 
 RECORD_BYTES = 1000
-"""The assumed size of a record at the brokers, in bytes."""
+"""The assumed size in bytes of a record that is read from a broker."""
 
 
 class LivePlan(TierPlan):
-    """The plan for the state of the cluster when it is made. Without option ``tier`` everything is read from the
-    brokers."""
+    """A plan for the records that the cluster has when the plan is made. Without option ``tier`` all of them are read
+    from the brokers."""
 
     def __init__(self, loop: LoopThread, options: SourceOptions) -> None:
         """Raises PipelineError."""
@@ -68,12 +69,12 @@ class LivePlan(TierPlan):
         self, partition: TopicIdPartition, first: int, end: int, since: int | None = None
     ) -> Iterator[Stretch | Gap]:
         known = self.known(partition)
-        border = min(max(first, known.end), end)
-        if border > first:
-            for one in super().stretches(partition, first, border, since):
+        tier_end = min(max(first, known.end), end)
+        if tier_end > first:
+            for one in super().stretches(partition, first, tier_end, since):
                 yield one if isinstance(one, Stretch) else self._served(partition, one.first, one.last)
-        if border < end:
-            yield self._served(partition, border, end - 1)
+        if tier_end < end:
+            yield self._served(partition, tier_end, end - 1)
 
     def _served(self, partition: TopicIdPartition, first: int, last: int) -> Stretch:
         return Stretch(partition, first, last, (last - first + 1) * RECORD_BYTES, committed=self.options.committed)

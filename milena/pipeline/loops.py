@@ -1,7 +1,6 @@
-"""An event loop in a thread of its own: Spark calls from plain threads, and readers of the tier and of brokers are
-coroutines.
-
-While records are made of one piece, the loop fetches the next one.
+"""An event loop in a separate thread: Spark calls the source from threads without an event loop, but the readers of the
+tier and of brokers are coroutines. While the caller converts one piece of data to records, the loop fetches the next
+one.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class LoopThread:
         self._stack.__exit__(kind, error, trace)
 
     def at_end(self, close: Callable[[], Coroutine[object, object, None]]) -> None:
-        """Run ``close`` on the loop at the end, in reverse order of registration."""
+        """Run ``close`` on the loop when the context ends, in reverse order of registration."""
         self._stack.callback(self._portal.call, close)
 
     def start(self, work: Coroutine[object, object, T]) -> Future[T]:

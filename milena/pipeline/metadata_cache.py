@@ -1,8 +1,8 @@
 """Keeps the metadata that one plan has read for the next plan in the same process: the plan of a stream's next trigger
 then reads only new records of the metadata topic.
 
-Only one is kept. A plan takes it and puts it back at its end, so two concurrent plans never share one: the second one
-reads everything.
+Only the metadata of one plan are kept. A plan takes them out of the cache and puts them back at its end, so two
+concurrent plans never share them: the second plan reads everything.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class ServedParts:
-    """The stretches of a partition for one lineage. They are valid while ``changes`` of ``cache`` is the same."""
+    """The stretches of a partition for one epoch chain. They are valid as long as ``cache.changes`` has not changed."""
 
     cache: RemoteLogMetadataCache
     changes: int
@@ -58,7 +58,8 @@ class TierMetadata:
         return None if events is None else events.leader
 
     def partitions(self) -> Set[TopicIdPartition]:
-        """Return the partitions with segments; of topics that are not wanted, those with any event."""
+        """Return the partitions that have segments. For topics that were not selected, whose segments are not decoded,
+        return the partitions that have any event."""
         return {one for one, events in self.decoder.partitions.items() if len(events.cache)} | self.decoder.unwanted
 
     def parts(self, partition: TopicIdPartition, lineage: Lineage) -> Sequence[Stretch]:
@@ -69,7 +70,7 @@ class TierMetadata:
         if known is not None and (known.cache is not cache or known.changes != cache.changes):
             known = None
         furthest = known.furthest if known is not None else cache.end()
-        log_end = min(lineage.log_end, furthest)  # an end of the log above all segments makes no difference
+        log_end = min(lineage.log_end, furthest)  # a log end offset above all segments has no effect
         if known is None or known.log_end != log_end or known.epochs != lineage.epochs:
             parts = resolved(partition, cache, lineage.epochs, log_end)
             known = self._served_parts[partition] = ServedParts(
@@ -78,12 +79,12 @@ class TierMetadata:
         return known.parts
 
     def tier_lineage(self, partition: TopicIdPartition) -> Lineage | None:
-        """Return the lineage that was passed to ``keep``, if the partition has no new events since then."""
+        """Return the epoch chain that was passed to ``keep``; None if the partition has had new events since."""
         cache, changes, lineage = self._of_tier.get(partition, (None, 0, None))
         return lineage if cache is not None and cache is self.cache(partition) and changes == cache.changes else None
 
     def keep(self, partition: TopicIdPartition, lineage: Lineage | None) -> None:
-        """Keep the lineage according to the tier's objects, which do not change."""
+        """Cache the epoch chain that was read from the tier's objects, which do not change."""
         cache = self.cache(partition)
         assert cache is not None
         self._of_tier[partition] = cache, cache.changes, lineage
@@ -97,7 +98,7 @@ def wants(chosen: Chosen, topic: str) -> bool:
 
 
 class PlanCache:
-    """Keeps one object."""
+    """A cache of one object."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

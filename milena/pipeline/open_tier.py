@@ -31,15 +31,15 @@ from milena.tiered.store.remote_storage import (
 from milena.tiered.store.tier_names import object_path
 
 PIECE: Final = 4 << 20
-"""Bytes per fetch."""
+"""The bytes that are read at a time."""
 
 
 class Moved(Exception):
-    """The segment no longer exists: it was replaced or deleted."""
+    """The segment does not exist any more: it was replaced or deleted after the plan was made."""
 
 
 class Damaged(PipelineError):
-    """An object that cannot be read from some offset on."""
+    """An object in the tier is damaged, so records from some offset on cannot be read."""
 
 
 class OpenTier:
@@ -79,7 +79,7 @@ class OpenTier:
             raise Damaged(f"{named(segment)}, at offset {at}: {error}") from None
 
     def _whole_batches(self, segment: RemoteLogSegmentMetadata, position: int) -> Iterator[memoryview]:
-        """Yield the batches from ``position`` on. Only batches that are in two pieces are copied. Raises
+        """Yield the batches from ``position`` on. Only a batch that extends over two pieces is copied. Raises
         CorruptBatch."""
         held = b""
         for piece in self._pieces(segment, position):
@@ -103,7 +103,7 @@ class OpenTier:
             raise CorruptBatch(f"{len(held)} bytes at position {position} are not a whole batch")
 
     def _pieces(self, segment: RemoteLogSegmentMetadata, position: int) -> Iterator[bytes]:
-        """Yield the log from ``position`` on in pieces. The next piece is fetched while one is used."""
+        """Yield the log from ``position`` on in pieces. The next piece is fetched while the caller uses one."""
         pending: Future[bytes] | None = None
         try:
             while position < segment.size:
@@ -120,7 +120,7 @@ class OpenTier:
         part = await self.storage.fetch(segment, position, position + wanted - 1)
         data = await part.read()
         if len(data) < wanted:
-            raise CorruptBatch(f"it ends at position {position + len(data)}, and should have {segment.size} bytes")
+            raise CorruptBatch(f"it ends at position {position + len(data)}, but its metadata say {segment.size} bytes")
         return data
 
     def _position(self, segment: RemoteLogSegmentMetadata, offset: int) -> int:
@@ -150,7 +150,8 @@ class OpenTier:
         return segment.start_offset + entries[slot][1] + 1 if slot >= 0 else segment.start_offset
 
     def aborted(self, segment: RemoteLogSegmentMetadata, first: int, last: int) -> list[Aborted]:
-        """The transactions with their abort markers at offsets ``first`` to ``last`` of the segment. Raises Damaged."""
+        """Return the transactions whose abort markers are at offsets ``first`` to ``last`` of the segment. Raises
+        Damaged."""
         if segment.txn_index_empty:
             return []
         try:
@@ -161,10 +162,13 @@ class OpenTier:
         return [one for one in every if first <= one.last <= last]
 
     def first_open(self, segment: RemoteLogSegmentMetadata) -> int | None:
-        """The first offset of a transaction that is open at the segment's end; None without any. Raises Damaged."""
+        """Return the first offset of the earliest transaction that is open at the segment's end; None if there is none.
+        Raises Damaged."""
         data = self._index(segment, IndexType.PRODUCER_SNAPSHOT)
         if data is None:
-            raise Damaged(f"{named(segment, IndexType.PRODUCER_SNAPSHOT.value)} is missing: what is committed?")
+            raise Damaged(
+                f"{named(segment, IndexType.PRODUCER_SNAPSHOT.value)} is missing, so open transactions are unknown"
+            )
         try:
             firsts = [one.txn_first_offset for _, one in decode_snapshot(data) if one.txn_first_offset is not None]
         except CorruptSnapshot as error:
@@ -181,15 +185,16 @@ class OpenTier:
 
 
 def named(segment: RemoteLogSegmentMetadata, suffix: str = LOG_SUFFIX) -> str:
-    """The object, as a path below the tier."""
+    """Return the path of a segment's object relative to the tier's folder, for messages."""
     return object_path(segment, suffix)
 
 
 def _check(segment: RemoteLogSegmentMetadata, batch: BatchView) -> None:
-    """Raises CorruptBatch: a batch's checksum does not cover its offset, and an object may be another one's."""
+    """Check the offsets of a batch, which its checksum does not cover: the object may belong to another segment. Raises
+    CorruptBatch."""
     if batch.base_offset < segment.start_offset or batch.last_offset > segment.end_offset:
         raise CorruptBatch(
-            f"a batch has offsets {batch.base_offset} to {batch.last_offset}, the segment should have "
+            f"a batch has offsets {batch.base_offset} to {batch.last_offset}, but the segment has "
             f"{segment.start_offset} to {segment.end_offset}"
         )
     if batch.last_offset < batch.base_offset:

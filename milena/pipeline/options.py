@@ -59,7 +59,7 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where reading starts or ends: EARLIEST, LATEST, an offset for each partition, or a time (ms)."""
+    """The start or the end of what is read: EARLIEST, LATEST, an offset for each partition, or a timestamp (ms)."""
 
     place: int = 0
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -92,14 +92,14 @@ class SourceOptions:
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """The options of the sink. ``topic``: empty if the column ``topic`` has it."""
+    """The options of the sink. ``topic``: the topic to write to; empty if the column ``topic`` names it."""
 
     bootstrap: tuple[tuple[str, int], ...]
     topic: str = ""
 
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """Raises PipelineError."""
+    """Parse the options of the sink. Raises PipelineError."""
     options = _Given(given)
     options.check_names(("kafka.bootstrap.servers", "topic", "checkpointLocation"))
     bootstrap = options.text("kafka.bootstrap.servers")
@@ -109,18 +109,18 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
 
 
 def source_options(given: Mapping[str, str], *, streaming: bool | None = False) -> SourceOptions:
-    """Parse the options of the source. ``streaming``: None if that is not known. Raises PipelineError for unknown,
-    missing and contradicting options."""
+    """Parse the options of the source. ``streaming``: whether the query is a stream; None if that is not known. Raises
+    PipelineError for unknown, missing and contradicting options."""
     options = _Given(given)
     options.check_names()
     tier = options.one_of("tier", "path")
     bootstrap = options.text("kafka.bootstrap.servers")
     if not tier and not bootstrap:
-        raise PipelineError("say where the records are: option tier, kafka.bootstrap.servers or both")
+        raise PipelineError("specify option tier, kafka.bootstrap.servers or both, to say where the records are")
     if not tier and options.text("metadata"):
-        raise PipelineError("option metadata has the metadata of a tier: it needs option tier")
+        raise PipelineError("option metadata names the metadata of a tier, so it requires option tier")
     if options.text("storageOptions") and "://" not in tier:
-        raise PipelineError(f"option storageOptions goes with a URL, and the tier is {tier or 'not named'}")
+        raise PipelineError(f"option storageOptions is for a tier with a URL, but the tier is {tier or 'not named'}")
     # The texts of the following errors are those of Spark's Kafka source.
     if streaming and (options.text("endingOffsets") or options.text("endingTimestamp")):
         option = "endingOffsets" if options.text("endingOffsets") else "endingTimestamp"
@@ -248,7 +248,8 @@ class _Given:
         return Chosen(partitions=partitions)
 
     def bound(self, side: str, default: int) -> Bound:
-        """As in Spark, a timestamp goes before offsets."""
+        """Return where reading starts or ends (``side``). As in Spark, the option with a timestamp takes precedence
+        over the one with offsets. Raises PipelineError."""
         option = f"{side}Timestamp"
         if text := self.text(option):
             if not (_whole(text) and int(text) <= LARGEST):
@@ -281,8 +282,8 @@ def _assigned(text: str) -> dict[TopicPartition, None]:
 
 
 def offsets_of(option: str, text: str) -> tuple[dict[TopicPartition, int], dict[str, str]]:
-    """``{"topic": {"0": 23, "1": -2}}``, and the ids of topics, which may be there as in a checkpoint. Raises
-    PipelineError."""
+    """``{"topic": {"0": 23, "1": -2}}``, optionally with the ids of topics, as a checkpoint has them. Returns the
+    offsets and the ids. Raises PipelineError."""
     found: dict[TopicPartition, int] = {}
     expected = f'option {option}: expected earliest, latest or e.g. {{"topicA":{{"0":23,"1":-1}},"topicB":{{"0":-2}}}}'
     plain = _json(expected, text)
@@ -297,7 +298,7 @@ def offsets_of(option: str, text: str) -> tuple[dict[TopicPartition, int], dict[
                 raise PipelineError(f"option {option}: {number} is no partition of {topic}: they are numbered from 0")
             if type(offset) is not int or not EARLIEST <= offset <= LARGEST:
                 raise PipelineError(
-                    f"option {option} for {topic}-{number} is no offset: {json.dumps(offset)}; "
+                    f"option {option} for {topic}-{number} is not an offset: {json.dumps(offset)}; "
                     "use -1 for latest, -2 for earliest"
                 )
             found[topic, int(number)] = offset
@@ -321,7 +322,7 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) < len(pairs):
         twice = next(name for at, (name, _) in enumerate(pairs) if name in dict(pairs[:at]))
-        raise PipelineError(f"{twice} is there twice")
+        raise PipelineError(f"{twice} occurs twice")
     return found
 
 

@@ -1,8 +1,8 @@
-"""Decides which offsets are read by which task: pure functions on metadata of segments.
+"""Decides which task reads which offsets: pure functions of the segments' metadata.
 
 A stretch is a range of offsets of one topic partition that one segment, or the brokers, serve. Large stretches are cut,
-and all are distributed to tasks in their order: so the rows of a topic partition are in the order of their offsets,
-within a task's rows and from task to task.
+and the stretches are distributed to tasks in order. So the rows of a topic partition are in the order of their offsets,
+within each task and from task to task.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Stretch:
     """Offsets ``first`` to ``last`` (inclusive) of a partition, about ``size`` bytes.
 
     ``segment``: the segment that serves them, None for the brokers. ``aborted``: transactions whose records are left
-    out. ``committed``: whether the brokers are asked for committed records only.
+    out. ``committed``: whether brokers are requested to return committed records only.
     """
 
     partition: TopicIdPartition
@@ -58,7 +58,8 @@ class Stretch:
         return replace(self, first=first, last=last, size=size, aborted=aborted)
 
     def __reduce__(self) -> tuple[Callable[..., Stretch], tuple[object, ...]]:
-        """Pickle plain values: Spark pickles each task by itself, and this takes a fifth of the time."""
+        """Pickle plain values: Spark pickles each task separately, and pickling plain values takes a fifth of the
+        time."""
         of, one = self.partition, self.segment
         stored: _Stored | None = None
         if one is not None:
@@ -147,7 +148,8 @@ class Gap(NamedTuple):
 
 
 Cuts = Callable[[Stretch, int], Sequence[tuple[int, int]]]
-"""Cuts a stretch into parts of about the given size (bytes); returns the first offset and the size of each part."""
+"""A function that cuts a stretch into parts of about the given size (bytes). It returns the first offset and the size
+of each part."""
 
 
 def resolved(
@@ -157,7 +159,7 @@ def resolved(
     log_end: int,
     first: int = 0,
 ) -> list[Stretch]:
-    """Return the stretches in the tier from offset ``first`` on for a log's leader epochs, in order."""
+    """Return the stretches that the tier has of a log with these leader epochs, from offset ``first`` on, in order."""
     return [
         Stretch(partition, at, last, _share(segment, at, last), _light(segment))
         for segment, at, last in cache.all_served(Offset(first), leader_epochs=epochs, log_end=Offset(log_end))
@@ -165,7 +167,8 @@ def resolved(
 
 
 def clipped(parts: Sequence[Stretch], first: int, end: int) -> Iterator[Stretch | Gap]:
-    """Yield the parts of the offsets ``first`` to ``end`` (exclusive), and the gaps. ``parts`` are in order."""
+    """Yield the parts of ``parts`` with offsets ``first`` to ``end`` (exclusive), and the gaps between them. ``parts``
+    are in order."""
     at = first
     for index in range(bisect_left(parts, first, key=_LAST), len(parts)):
         one = parts[index]
@@ -191,8 +194,8 @@ def served(
     first: int,
     end: int,
 ) -> Iterator[Stretch | Gap]:
-    """Yield the stretches in the tier of the offsets ``first`` to ``end`` (exclusive) for a log's leader epochs, and
-    the gaps, in order."""
+    """Yield, in order, the stretches that the tier has of the offsets ``first`` to ``end`` (exclusive) of a log with
+    these leader epochs, and the gaps between them."""
     return clipped(resolved(partition, cache, epochs, min(log_end, end), first), first, end)
 
 
@@ -215,8 +218,8 @@ def cuts_by_offset(stretch: Stretch, target: int) -> list[tuple[int, int]]:
 
 
 def cuts_by_index(stretch: Stretch, target: int, entries: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Cut a stretch into parts of equally many bytes, at the entries of the segment's index (last offset of a batch,
-    its position)."""
+    """Cut a stretch into parts of about equally many bytes, at entries of the segment's offset index. ``entries``: the
+    last offset of a batch and its position, for each entry."""
     assert stretch.segment is not None
     offsets = [offset for offset, _ in entries]
     low = bisect_right(offsets, stretch.first)
@@ -236,7 +239,7 @@ def cuts_by_index(stretch: Stretch, target: int, entries: Sequence[tuple[int, in
 
 
 def packed(stretches: Iterable[Stretch], target: int, cuts: Cuts) -> list[tuple[Stretch, ...]]:
-    """Return the stretches of each task, about ``target`` bytes."""
+    """Return the stretches of each task. A task reads about ``target`` bytes."""
     tasks: list[tuple[Stretch, ...]] = []
     held: list[Stretch] = []
     size = 0

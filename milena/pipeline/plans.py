@@ -1,4 +1,5 @@
-"""Plans of reads, made on the driver: from options to offsets to stretches, which tasks then read."""
+"""Plans, made on the driver: options determine ranges of offsets, and a plan determines the stretches of these ranges,
+which tasks then read."""
 
 from __future__ import annotations
 
@@ -32,11 +33,11 @@ MOST_INDEXES: Final = 200
 """The maximum number of large segments for which indexes are read to cut them evenly. If there are more, all are cut by
 their offsets."""
 Ranges = dict[TopicPartition, tuple[int, int]]
-"""The first offset, and the offset after the last."""
+"""For each partition, the first offset that is read, and the offset after the last."""
 
 
 class NoSuchTopic(PipelineError):
-    """A ``topic`` that was chosen by its name does not exist."""
+    """The topic ``topic``, which the options name, does not exist."""
 
     def __init__(self, topic: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -44,7 +45,7 @@ class NoSuchTopic(PipelineError):
 
 
 class TierPlan:
-    """The plan for a tier without brokers, for its state when the plan is made."""
+    """A plan that reads from a tier only, for the segments that the tier has when the plan is made."""
 
     def __init__(self, loop: LoopThread, options: SourceOptions) -> None:
         """Raises PipelineError."""
@@ -101,18 +102,18 @@ class TierPlan:
         return self._loop.run(looked_up(self.catalogue, disk, self.tier.storage, partition, strict=strict))
 
     def bounds(self, partition: TopicIdPartition) -> tuple[int, int]:
-        """Return the first offset that can be read, and the offset after the last. Raises PipelineError."""
+        """Return the first offset of the partition that can be read, and the offset after the last. Raises
+        PipelineError."""
         known = self.known(partition)
         return known.first, known.end
 
     def _stable_end(self, known: KnownPartition) -> int:
-        """Return the last stable offset as far as the tier shows it: all transactions that begin before it have
-        ended."""
+        """Return the last stable offset according to the tier: all transactions that begin before it have ended."""
         every = clipped(known.parts, known.first, known.end)
         newest = [one for one in every if isinstance(one, Stretch)][-2:]
         last = newest[-1].segment
         assert last is not None
-        if newest[-1].last < last.end_offset:  # the rest of the segment, and its snapshot, are of another lineage
+        if newest[-1].last < last.end_offset:  # its end and its snapshot are on another chain
             newest, known.end = newest[:-1], newest[-1].first
         if not newest or newest[-1].segment is None:
             return known.end
@@ -137,8 +138,8 @@ class TierPlan:
     def stretches(
         self, partition: TopicIdPartition, first: int, end: int, since: int | None = None
     ) -> Iterator[Stretch | Gap]:
-        """Yield the stretches of these offsets (``end`` exclusive) in the tier, and the gaps between them. ``since``
-        (ms): segments without records of this time or later are left out."""
+        """Yield the stretches in the tier with offsets ``first`` to ``end`` (exclusive), and the gaps between them.
+        ``since`` (ms): segments whose records are all earlier are left out."""
         known = self.known(partition)
         every = clipped(known.parts, first, end)
         aborted = self._aborted(known, first) if self.options.committed else []
@@ -196,8 +197,8 @@ def only_assigned(chosen: Chosen, found: Sequence[TopicIdPartition]) -> list[Top
 
 
 def ranges_of(plan: TierPlan, every: Sequence[TopicIdPartition], wanted: Iterable[TopicIdPartition]) -> Ranges:
-    """Return the ranges of offsets of the ``wanted`` partitions. The options must name offsets for all partitions,
-    ``every``. Raises DataLoss, PipelineError."""
+    """Return the ranges of offsets of the partitions ``wanted``. ``every``: all selected partitions; if the options
+    have offsets, they must have one for each of these. Raises DataLoss, PipelineError."""
     options, found = plan.options, {}
     for bound in (options.starting, options.ending):
         check_bound(options, bound, every)
@@ -214,20 +215,20 @@ def ranges_of(plan: TierPlan, every: Sequence[TopicIdPartition], wanted: Iterabl
         if finish is not None and begin > finish and _says(options.starting, place) and _says(options.ending, place):
             raise PipelineError(
                 f"options {options.starting.option} and {options.ending.option} contradict each other: "
-                f"{place[0]}-{place[1]} would be read from offset {begin} to {finish - 1}"
+                f"{place[0]}-{place[1]} would be read from offset {begin} up to offset {finish - 1}"
             )
         found[place] = within(place, begin, end if finish is None else finish, (first, end), options.fail_on_data_loss)
     return found
 
 
 def check_bound(options: SourceOptions, bound: Bound, every: Sequence[TopicIdPartition]) -> None:
-    """Check that offsets are given for all partitions that are read, and for no others, as Spark does. If ids of topics
-    are given, they must be the present ones. Raises DataLoss, PipelineError."""
+    """Check as Spark does that offsets are given for exactly the partitions that are read. If ids of topics are given,
+    they must be the present ones. Raises DataLoss, PipelineError."""
     if bound.offsets:
         odd = sorted(bound.offsets.keys() ^ {(one.topic, one.partition) for one in every})
         if odd:
             raise PipelineError(
-                f"option {bound.option} is for all partitions that are read and for no others, which "
+                f"option {bound.option} must name all partitions that are read and no others, which "
                 f"{odd[0][0]}-{odd[0][1]} contradicts; -2 is the earliest offset, -1 the latest"
             )
         before, now = bound.ids, ids_of(every)
@@ -243,14 +244,15 @@ def _bound(plan: TierPlan, bound: Bound, partition: TopicIdPartition, first: int
 
 
 def _says(bound: Bound, place: TopicPartition) -> bool:
-    """Whether an offset or a time is given, and not only an end of the log."""
+    """Whether ``bound`` has an offset or a timestamp for the partition, not only EARLIEST or LATEST."""
     return bound.timestamp is not None or bound.offsets.get(place, EARLIEST) >= 0
 
 
 def within(
     place: TopicPartition, begin: int, finish: int, bounds: tuple[int, int], fail_on_data_loss: bool
 ) -> tuple[int, int]:
-    """Return the part of ``begin`` to ``finish`` (exclusive) that exists. Raises DataLoss if that is not all of it."""
+    """Return the part of ``begin`` to ``finish`` (exclusive) that exists. ``bounds``: the existing offsets. Raises
+    DataLoss if a part of the range does not exist and ``fail_on_data_loss`` is set."""
     first, end = bounds
     if first <= begin <= finish <= end:
         return begin, finish

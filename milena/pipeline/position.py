@@ -21,7 +21,8 @@ Ends: TypeAlias = dict[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """``ends``: the next offset of each partition. ``ids``: the ids of topics, as far as they are known."""
+    """A position in several partitions. ``ends``: the next offset to read of each partition. ``ids``: the topics' ids,
+    as far as they are known."""
 
     ends: Ends = field(default_factory=dict)
     ids: Mapping[str, str] = field(default_factory=dict)
@@ -38,19 +39,20 @@ class Position:
         return cls(ends, {topic: str(one) for topic, one in plain.get(IDS, {}).items()})
 
     def plain(self) -> Json:
-        """Return the position for JSON, always in the same order, because Spark compares the texts."""
+        """Return the position for JSON, always in the same order, because Spark compares positions as text."""
         found: Json = {}
         for (topic, number), end in sorted(self.ends.items()):
             found.setdefault(topic, {})[str(number)] = end
         ids: dict[str, int | str] = {topic: self.ids[topic] for topic in sorted(found) if topic in self.ids}
         return found | {IDS: ids} if ids else found
 
-    def behind(self, ends: Mapping[TopicPartition, int], ids: Mapping[str, str]) -> Position:
-        """Return the position after reading up to ``ends`` as well, of topics with these ``ids``."""
+    def advanced(self, ends: Mapping[TopicPartition, int], ids: Mapping[str, str]) -> Position:
+        """Return this position advanced to ``ends`` in their partitions. ``ids``: the ids of the topics of ``ends``."""
         return Position({**self.ends, **ends}, {**self.ids, **ids})
 
     def recreated(self, ids: Mapping[str, str]) -> list[str]:
-        """Return the topics that have another id in ``ids``."""
+        """Return the topics whose id in ``ids`` differs from the id in this position: they were deleted and created
+        again."""
         return sorted(topic for topic, one in self.ids.items() if ids.get(topic, one) != one)
 
 

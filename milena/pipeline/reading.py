@@ -1,7 +1,8 @@
-"""What a task does: the batches of its stretches, as Arrow.
+"""Reads the stretches of a task and returns their records as Arrow batches.
 
-A stretch is a promise of offsets, not of a segment: if the segment was replaced or deleted since it was planned, what
-serves its offsets now is looked up again, and read from the offset on that was reached.
+A task has to read the offsets of its stretches, but not necessarily from the planned segments. If a segment was
+replaced or deleted after the plan was made, the task looks up which segment has the offsets now, and continues there at
+the offset that it has reached.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ if TYPE_CHECKING:
 
 ROWS: Final = 10_000
 BYTES: Final = 2 << 20
-"""Limits of an Arrow batch; one batch of records may pass them. Memory of this size is used again: it is not given back
-to the kernel and taken from it page by page."""
-MOST_LOOKS: Final = 5
-"""How often one stretch is looked up again."""
+"""The limits of an Arrow batch (ROWS and BYTES); a single record batch may exceed them. With this limit the allocator
+reuses the memory of a batch and does not return it to the kernel."""
+MAX_LOOKUPS: Final = 5
+"""How often the segments of a stretch are looked up again before it counts as lost."""
 
 
 class Task(InputPartition):
-    """What one task reads."""
+    """The stretches that one task reads. ``since``: a timestamp in ms; records before it may be left out."""
 
     def __init__(self, stretches: tuple[Stretch, ...], since: int | None = None) -> None:
         super().__init__(None)
@@ -50,7 +51,8 @@ class Task(InputPartition):
 
 
 class StretchReader:
-    """Use it in a ``with``. It opens what its stretches need."""
+    """A context manager that reads stretches. It opens the tier and connects to brokers when the first stretch needs
+    them."""
 
     def __init__(self, options: SourceOptions, schema: StructType, since: int | None = None) -> None:
         self._options = options
@@ -68,38 +70,40 @@ class StretchReader:
         self._stack.close()
 
     def arrow(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
-        """The records of a stretch. Raises PipelineError, which names object and offset."""
-        at, looks, waiting = stretch.first, 0, [stretch]
-        while waiting:
-            one = waiting.pop(0)
+        """Yield the records of a stretch. Raises PipelineError, whose message names the object and the offset."""
+        at, lookups, pending = stretch.first, 0, [stretch]
+        while pending:
+            one = pending.pop(0)
             at = max(at, one.first)
             try:
-                for made, reached in self._of_one(one, at):
+                for made, reached in self._read(one, at):
                     at = reached
                     if made is not None:
                         yield made
             except Moved as error:
-                looks += 1
-                waiting = self._again(one.part(at, one.last, 1), looks, str(error)) + waiting
+                lookups += 1
+                pending = self._look_up_again(one.part(at, one.last, 1), lookups, str(error)) + pending
             except (Damaged, DataLoss) as error:
                 loss(str(error), self._options.fail_on_data_loss)
-                waiting = [*(() if isinstance(error, TopicGone) else self._behind(one, at)), *waiting]
+                pending = [*(() if isinstance(error, TopicGone) else self._still_at_brokers(one, at)), *pending]
 
-    def _behind(self, one: Stretch, at: int) -> list[Stretch]:
-        """Return the rest of a stretch after a loss at the brokers: from the present start of their log on."""
+    def _still_at_brokers(self, one: Stretch, at: int) -> list[Stretch]:
+        """Return the part of a stretch that the brokers still have, after the records from offset ``at`` on were lost:
+        it begins at their present log start."""
         if one.segment is not None or self._brokers is None:
             return []
         first, _ = self._brokers.bounds(one.partition.topic, one.partition.partition)
         return [one.part(first, one.last, one.size)] if at < first <= one.last else []
 
-    def _of_one(self, one: Stretch, at: int) -> Iterator[tuple[pa.RecordBatch | None, int]]:
-        """Yield Arrow batches, each with the offset after it."""
+    def _read(self, one: Stretch, at: int) -> Iterator[tuple[pa.RecordBatch | None, int]]:
+        """Yield the records of a stretch from offset ``at`` on as Arrow batches, each with the next offset to read; the
+        batch is None if there are no more records."""
         assembler = Assembler(self._schema)
         partition, segment = one.partition, one.segment
         name = None if segment is None else to_text(segment.id)
 
         def taken() -> pa.RecordBatch | None:
-            return assembler.taken(partition.topic, partition.partition, name) if len(assembler) else None
+            return assembler.take(partition.topic, partition.partition, name) if len(assembler) else None
 
         try:
             for batch in self._batches(one.part(at, one.last, one.size)):
@@ -126,12 +130,13 @@ class StretchReader:
             self._tier = OpenTier(self._loop, storage)
         return self._tier.batches(one, self._since)
 
-    def _again(self, one: Stretch, looks: int, why: str) -> list[Stretch]:
-        """Return stretches that serve the rest of a stretch now. Raises DataLoss."""
+    def _look_up_again(self, one: Stretch, lookups: int, why: str) -> list[Stretch]:
+        """Return the stretches that now have the offsets of a stretch whose segment no longer exists. ``why``: the
+        error, for the message. Raises DataLoss."""
         if self._options.bootstrap:
             return [replace(one, segment=None, committed=self._options.committed)]
-        lost = f"{_where(one)} is gone, at offset {one.first}: {why}"
-        if looks > MOST_LOOKS:
+        lost = f"{_where(one)} does not exist any more, at offset {one.first}: {why}"
+        if lookups > MAX_LOOKUPS:
             loss(lost, self._options.fail_on_data_loss)
             return []
         found: list[Stretch] = []
@@ -161,7 +166,7 @@ def _where(one: Stretch) -> str:
 
 
 def read(options: SourceOptions, schema: StructType, task: Task) -> Iterator[pa.RecordBatch]:
-    """The rows of a task. Raises PipelineError."""
+    """Yield the rows of a task. Raises PipelineError."""
     _keep_modules()
     with StretchReader(options, schema, task.since) as reader:
         for stretch in task.stretches:
@@ -170,7 +175,7 @@ def read(options: SourceOptions, schema: StructType, task: Task) -> Iterator[pa.
 
 @cache
 def _keep_modules() -> None:
-    """Exclude the objects of all modules, some 100,000, from garbage collection, once in each worker of Spark: it
-    collects garbage after each task. Some objects of the first task may be kept, too."""
+    """Exclude the objects of all imported modules, some 100,000, from garbage collection, once in each Python worker:
+    Spark's worker collects garbage after each task. Some objects of the first task may be excluded, too."""
     if TaskContext.get() is not None:
         gc.freeze()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 DEFAULTS: Final[Mapping[str, str]] = {
     "spark.driver.memory": "1g",
-    # The data of Python workers goes to the JVM by a Unix socket, which costs less than TCP.
+    # Python workers send their data to the JVM through a Unix socket, which is faster than TCP.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "8",
@@ -46,7 +46,7 @@ def session(master: str = "local[*]", name: str = "milena", settings: Mapping[st
 
 
 def check_jdk() -> None:
-    """Raises PipelineError if no Java is found where Spark looks."""
+    """Check that Java is installed where Spark looks for it. Raises PipelineError."""
     home = os.environ.get("JAVA_HOME")
     if home is not None and not os.path.exists(os.path.join(home, "bin", "java")):
         raise PipelineError(f"JAVA_HOME={home} has no bin/java: Spark needs a JDK 17 or 21, for example openjdk-17-jre")

@@ -43,7 +43,7 @@ MOST_WAITING: Final = 20_000
 
 @dataclass
 class Written(WriterCommitMessage):
-    """How many records a task has written."""
+    """The result of a task: the number of records written."""
 
     records: int
 
@@ -52,7 +52,7 @@ class MilenaWriter(DataSourceArrowWriter):
     """Writes a batch. Written records stay even if the job fails."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        """Raises PipelineError."""
+        """Check the columns. Raises PipelineError."""
         check_columns(options, schema)
         self._options = options
 
@@ -64,7 +64,7 @@ class MilenaStreamWriter(DataSourceStreamArrowWriter):
     """Writes the micro-batches of a query. A micro-batch that is run again is written again."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        """Raises PipelineError."""
+        """Check the columns. Raises PipelineError."""
         check_columns(options, schema)
         self._options = options
 
@@ -73,11 +73,11 @@ class MilenaStreamWriter(DataSourceStreamArrowWriter):
 
 
 def check_columns(options: SinkOptions, schema: StructType) -> None:
-    """Raises PipelineError for columns that cannot be written."""
+    """Check the columns of the DataFrame. Raises PipelineError for columns that cannot be written."""
     names = schema.fieldNames()
     for one in schema.fields:
         if names.count(one.name) > 1:
-            raise PipelineError(f"column {one.name} is there {names.count(one.name)} times: use select()")
+            raise PipelineError(f"column {one.name} occurs {names.count(one.name)} times: use select()")
         kind = one.dataType.simpleString()
         if one.name not in KINDS:
             raise PipelineError(f"column {one.name} cannot be written; there are {', '.join(KINDS)}: use select()")
@@ -87,11 +87,12 @@ def check_columns(options: SinkOptions, schema: StructType) -> None:
     if "value" not in schema.fieldNames():
         raise PipelineError("there is no column value to write")
     if not options.topic and "topic" not in schema.fieldNames():
-        raise PipelineError("say which topic is written: by option topic or a column topic")
+        raise PipelineError("specify the topic to write to, by option topic or a column topic")
 
 
 def write(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Written:
-    """Produce all records; they are acknowledged by all in-sync replicas at the end. Raises PipelineError."""
+    """Produce all records and wait until all in-sync replicas have acknowledged them. Returns the number of records.
+    Raises PipelineError."""
     with LoopThread() as loop:
         try:
             sending = loop.run(_Sending.begun(loop.runtime, options))
@@ -105,7 +106,7 @@ def write(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Written:
 
 
 class _Sending:
-    """The producer of a task. All methods run on the loop."""
+    """The producer of a task and its unacknowledged records. All methods run on the loop."""
 
     def __init__(self, cluster: Cluster, options: SinkOptions) -> None:
         self._cluster = cluster
@@ -152,7 +153,7 @@ class _Sending:
         headers: Sequence[Header],
         timestamp: int | None,
     ) -> asyncio.Future[Produced]:
-        """Raises PipelineError for a topic that does not exist, KafkaError if no broker answers."""
+        """Send one record. Raises PipelineError for a topic that does not exist, KafkaError if no broker answers."""
         try:
             return await self._producer.enqueue(
                 topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp
@@ -166,10 +167,10 @@ class _Sending:
             raise PipelineError(f"column partition: {partition} is no partition of {topic}: they are numbered from 0")
         view = (await self._cluster.metadata([topic], allow_auto_create=True)).topics.get(topic)
         if view is None or not view.partitions:
-            return  # it is being created, or the producer will fail with the reason
+            return  # the topic is being created; if not, the producer will fail with the reason
         if partition not in view.partitions:
             raise PipelineError(
-                f"column partition: there is no {topic}-{partition}, of {len(view.partitions)} partitions"
+                f"column partition: there is no {topic}-{partition}, the topic has {len(view.partitions)} partitions"
             )
         self._there[topic] = view.partitions
 
@@ -194,7 +195,7 @@ class _Sending:
 
 
 def _refused(topic: str, error: KafkaError) -> Exception:
-    """Return the error with the topic, and the partition if it is known."""
+    """Return an error that names the topic, and the partition if it is known."""
     if error.code is ErrorCode.NETWORK_EXCEPTION and not isinstance(error, OutcomeUnknown):
         return error
     if isinstance(error, OutcomeUnknown):
@@ -209,7 +210,7 @@ def _times(column: pa.Array) -> list[int | None]:
     times = [None if time is None else time // 1000 for time in column.cast(pa.int64()).to_pylist()]
     early = next((time for time in times if time is not None and time < 0), None)
     if early is not None:
-        raise PipelineError(f"column timestamp: {early} ms, as a record has it, should be non-negative or null")
+        raise PipelineError(f"column timestamp: a record has {early} ms; it must be non-negative or null")
     return times
 
 
@@ -219,7 +220,7 @@ class _Pair(TypedDict):
 
 
 def _headers(pairs: Sequence[_Pair | None]) -> tuple[Header, ...]:
-    """Raises PipelineError for a header without a key."""
+    """Return the headers of a record. Raises PipelineError for a header without a key."""
     found: list[Header] = []
     for pair in pairs:
         if pair is None or pair["key"] is None:

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 
 class MilenaDataSource(DataSource):
-    """See docs/spark.md."""
+    """The data source ``milena`` for ``spark.read`` and ``spark.readStream`` (docs/spark.md)."""
 
     @classmethod
     def name(cls) -> str:
         return "milena"
 
     def schema(self) -> StructType:
-        """Raises PipelineError."""
+        """Return the columns that the options select. Raises PipelineError."""
         options = source_options(self.options, streaming=None)
         return schema_of(options.columns, headers=options.headers)
 
@@ -68,7 +68,7 @@ class MilenaDataSource(DataSource):
 
 
 class MilenaReader(DataSourceReader):
-    """Plans on the driver, reads in tasks."""
+    """The reader of a batch query: it plans on the driver and reads in tasks."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
@@ -76,7 +76,7 @@ class MilenaReader(DataSourceReader):
         self._pushed = PushedFilters()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Raises PipelineError."""
+        """Return the tasks. Raises PipelineError."""
         pushed = self._pushed
         with LoopThread() as loop:
             plan = plan_of(loop, self._options)

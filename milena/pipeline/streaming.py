@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Now:
-    """The present state: the first offset of each partition and the offset after the last, and the ids of topics."""
+    """The present state of the selected partitions: the first offset of each partition and the offset after the last,
+    and the ids of topics."""
 
     bounds: Ranges
     ids: Mapping[str, str]
@@ -50,7 +51,7 @@ class MilenaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The position at which a query with Trigger.AvailableNow ends."""
 
     def initialOffset(self) -> Json:
-        """Raises PipelineError."""
+        """Return the position at which a new query starts. Raises PipelineError."""
         with LoopThread() as loop:
             plan = plan_of(loop, self._options)
             every = plan.partitions()
@@ -72,7 +73,7 @@ class MilenaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
             return found
         named = starting.offsets.get(place, starting.place)
-        if self._target is not None:  # it was determined before, and producers have written more since
+        if self._target is not None:  # the target was determined when the trigger began; the log has more records now
             end = self._target.ends.get(place, end)
         return {EARLIEST: first, LATEST: end}.get(named, named)
 
@@ -85,7 +86,7 @@ class MilenaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = Position(now.ends, now.ids)
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
-        """Raises DataLoss, PipelineError."""
+        """Return the position at which the next micro-batch ends. Raises DataLoss, PipelineError."""
         begun, strict = Position.of(start), self._options.fail_on_data_loss
         now = self._now({topic for topic, _ in begun.ends})
         ends, ids = now.ends, dict(now.ids)
@@ -97,7 +98,7 @@ class MilenaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         recreated_topics = set(begun.recreated(ids))
         before = {place: end for place, end in begun.ends.items() if place[0] not in recreated_topics}
         for place in before.keys() - now.bounds.keys():
-            loss(f"{place[0]}-{place[1]} is not there any more", strict)
+            loss(f"{place[0]}-{place[1]} does not exist any more", strict)
         for place in before.keys() & ends.keys():
             if ends[place] < before[place]:
                 what = f"{place[0]}-{place[1]} was read up to offset {before[place]}, and ends at {ends[place]} now"
@@ -110,7 +111,8 @@ class MilenaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Position(ends, ids).plain()
 
     def _up_to_target(self, ends: Ends, begun: Position, now: _Now) -> Ends:
-        """Return the ends when the trigger began. Partitions that were added since are for the next trigger."""
+        """Return the end offsets that the logs had when the trigger began. Partitions that were added since then are
+        left to the next trigger."""
         assert self._target is not None
         found = {place: min(end, self._target.ends[place]) for place, end in ends.items() if place in self._target.ends}
         later = set(self._target.recreated(now.ids))
@@ -122,7 +124,7 @@ class MilenaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Position(now.ends, now.ids).plain()
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
-        """Raises DataLoss, PipelineError."""
+        """Return the tasks of a micro-batch. Raises DataLoss, PipelineError."""
         begun, ended, strict = Position.of(start), Position.of(end), self._options.fail_on_data_loss
         if begun.ends == ended.ends and not begun.recreated(ended.ids):
             return []
@@ -130,7 +132,7 @@ class MilenaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             plan, every = self._planned(loop, {topic for topic, _ in ended.ends})
             gone = ended.ends.keys() - {(one.topic, one.partition) for one in every}
             for topic, number in sorted(gone):
-                loss(f"{topic}-{number} is not there any more", strict)
+                loss(f"{topic}-{number} does not exist any more", strict)
             ids = ids_of(every)
             for topic in ended.recreated(ids):
                 loss(recreated(topic, ended.ids[topic], ids[topic]), strict)
@@ -165,8 +167,8 @@ class MilenaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return _Now({(one.topic, one.partition): plan.bounds(one) for one in every}, ids_of(every))
 
     def _planned(self, loop: LoopThread, begun: Collection[str]) -> tuple[TierPlan, list[TopicIdPartition]]:
-        """Plan, and return the partitions. A missing topic that was read before is a data loss, not a wrong option.
-        Raises DataLoss, PipelineError."""
+        """Return a plan, and the selected partitions. A topic that was read before (``begun``) and is missing now is a
+        data loss, not a wrong option. Raises DataLoss, PipelineError."""
         options = self._options
         while True:
             try:
@@ -175,7 +177,7 @@ class MilenaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             except NoSuchTopic as error:
                 if options.fail_on_data_loss and error.topic not in begun:
                     raise
-                loss(f"topic {error.topic} is not there any more", options.fail_on_data_loss)
+                loss(f"topic {error.topic} does not exist any more", options.fail_on_data_loss)
                 options = without(options, error.topic)
 
 
@@ -185,8 +187,8 @@ def stream_reader(options: SourceOptions, schema: StructType) -> MilenaStreamRea
 
 
 def limited(starts: Mapping[TopicPartition, int], ends: Ends, most: int) -> Ends:
-    """Return the ends of a micro-batch with at most ``most`` offsets, distributed in proportion to the number of unread
-    offsets of each partition, as in Spark."""
+    """Return the end offsets of a micro-batch with at most ``most`` offsets, which are divided in proportion to the
+    unread offsets of each partition, as in Spark."""
     left = {place: max(0, end - starts[place]) for place, end in ends.items()}
     total = sum(left.values())
     if total <= most:

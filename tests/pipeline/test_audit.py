@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from milena.pipeline.errors import PipelineError
 from milena.pipeline.jobs.audit.checks import FINDINGS, SegmentChecks
 from milena.pipeline.jobs.audit.inventory import SEGMENTS, inventory
-from milena.pipeline.jobs.audit.job import Audited, audit, lasting, moved, units
+from milena.pipeline.jobs.audit.job import Audited, audit, changed_rows, units, with_resolved
 from milena.pipeline.jobs.rows import as_arrow
 from milena.pipeline.options import SourceOptions, source_options
 from tests.pipeline.made_tiers import Batch, MadeTier, run
@@ -82,7 +82,7 @@ def test_gaps_and_foreign_epochs_are_found_without_metadata(
 def test_an_audit_that_was_interrupted_reads_only_the_remaining_units(
     spark: SparkSession, made: MadeTier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("milena.pipeline.jobs.audit.job.UNIT", 1)
+    monkeypatch.setattr("milena.pipeline.jobs.audit.job.MAX_BYTES", 1)
     segments = [made.add(run(at, at + 100)) for at in (0, 100, 200)]
     folder, metadata = str(tmp_path / "audit"), made.metadata(tmp_path / "broker")
 
@@ -92,7 +92,9 @@ def test_an_audit_that_was_interrupted_reads_only_the_remaining_units(
 
     with pytest.raises(KeyboardInterrupt):
         audit(spark, options(made, metadata), folder, progress=stop)
-    with pytest.raises(PipelineError, match=r"has a job that was started with tier=.*topics=\.\*: use these options"):
+    with pytest.raises(
+        PipelineError, match=r"contains a job that was started with tier=.*topics=\.\*: use these options"
+    ):
         audit(spark, source_options({"tier": str(made.folder), "subscribe": "orders"}), folder)
     damaged = made.log(segments[0])
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"!")  # this unit has been read already
@@ -113,7 +115,7 @@ def test_changes_of_a_running_cluster_during_the_audit_are_no_defects(spark: Spa
     )
     changed = spark.createDataFrame([("id", 0, "a")], "topicId string, partition int, segmentId string")
     assert [
-        (one.kind, one.partition, one.harmless) for one in lasting(found, changed).orderBy("partition").collect()
+        (one.kind, one.partition, one.harmless) for one in with_resolved(found, changed).orderBy("partition").collect()
     ] in (
         [("missing", 0, True), ("gap", 0, True), ("gap", 1, False), ("crc", 1, False)],
         [("gap", 0, True), ("missing", 0, True), ("gap", 1, False), ("crc", 1, False)],
@@ -128,7 +130,7 @@ def test_segments_that_were_added_removed_or_changed_count_as_moved() -> None:
 
     before = [row("same"), row("gone"), row("deleted")]
     after = [row("same"), row("deleted", "DELETE_SEGMENT_STARTED"), row("new")]
-    assert [one["segmentId"] for one in moved(before, after)] == ["gone", "deleted", "new"]
+    assert [one["segmentId"] for one in changed_rows(before, after)] == ["gone", "deleted", "new"]
 
 
 def test_units_have_about_the_target_size() -> None:
@@ -140,7 +142,7 @@ def test_units_have_about_the_target_size() -> None:
 def test_a_folder_with_other_files_is_not_touched(spark: SparkSession, made: MadeTier, tmp_path: Path) -> None:
     made.add([Batch(0, 1)])
     (tmp_path / "mine").write_text("something")
-    with pytest.raises(PipelineError, match="is not empty, and has no results of a job"):
+    with pytest.raises(PipelineError, match="is not empty and does not contain results of a job"):
         audit(spark, options(made), str(tmp_path))
     assert (tmp_path / "mine").read_text() == "something"
 

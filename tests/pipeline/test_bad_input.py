@@ -70,7 +70,7 @@ def test_a_segment_that_is_deleted_between_its_pieces_is_named_with_the_offset(m
         with pytest.raises(DataLoss) as raised:
             rest()
         assert found == list(range(len(found))) and 0 < len(found) < 60_000
-        assert f"{made.log(segment).name} is gone, at offset {len(found)}" in str(raised.value)
+        assert f"{made.log(segment).name} does not exist any more, at offset {len(found)}" in str(raised.value)
     else:
         rest()
         reached = found.index(60_000)

@@ -63,6 +63,6 @@ def test_records_that_fetches_do_not_return_are_a_loss(
     monkeypatch: pytest.MonkeyPatch, high_watermark: int, end: int, local_start: int
 ) -> None:
     asked: list[int] = []
-    with pytest.raises(DataLoss, match=f"t-0: offset 10 was there, and the log ends at {high_watermark}"):
+    with pytest.raises(DataLoss, match=f"t-0: offset 10 existed, but the log now ends at {high_watermark}"):
         read(monkeypatch, asked, high_watermark=high_watermark, end=end, local_start=local_start)
     assert asked == [0, *[RECORDS] * MOST_EMPTY]

@@ -37,7 +37,7 @@ def files(table: Export) -> list[str]:
 def test_each_run_exports_the_new_records_once(
     spark: SparkSession, made: MadeTier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("milena.pipeline.jobs.export.job.UNIT", 3000)
+    monkeypatch.setattr("milena.pipeline.jobs.export.job.UNIT_BYTES", 3000)
     made.add(run(0, 100))
     made.add(run(100, 200))
     place, chosen, folder = {"tier": str(made.folder)}, {"subscribe": "orders"}, str(tmp_path / "table")
@@ -138,7 +138,7 @@ def test_two_jobs_do_not_commit_the_same_unit(tmp_path: Path) -> None:
         other.commit(UNIT)
     path = Path(one.path("commits", "1.json"))
     path.write_text(json.dumps({**UNIT.plain(), "moves": {}}))
-    with pytest.raises(PipelineError, match=r"commit 1 .* has offsets that an earlier one has"):
+    with pytest.raises(PipelineError, match=r"commit 1 .* has offsets that an earlier commit has"):
         Export.opened(str(tmp_path / "t"), PLAIN)
 
 

@@ -39,7 +39,7 @@ def test_a_timestamp_option_overrides_an_offset_option() -> None:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"subscribe": "a"}, "say where the records are: option tier, kafka.bootstrap.servers or both"),
+        ({"subscribe": "a"}, "specify option tier, kafka.bootstrap.servers or both, to say where the records are"),
         ({"tier": "/t"}, "one of the following options must be specified: assign, subscribe, subscribePattern"),
         (SOUND | {"assign": "{}"}, "only one of the following options can be specified: .*; assign and subscribe are"),
         (SOUND | {"ASSIGN": "{}"}, "only one of the following options can be specified: .*; assign and subscribe are"),
@@ -51,13 +51,13 @@ def test_a_timestamp_option_overrides_an_offset_option() -> None:
         (SOUND | {"startingOffset": "1"}, "option startingoffset is unknown; is startingOffsets meant?"),
         (SOUND | {"startingOffsets": "latest"}, "starting offset can't be latest for batch queries"),
         (SOUND | {"startingOffsets": '{"a":{"0":-1}}'}, r"startingOffsets for a-0 can't be latest \(-1\) for batch"),
-        (SOUND | {"startingOffsets": '{"a":{"0":"x"}}'}, 'option startingOffsets for a-0 is no offset: "x"; use -1'),
-        (SOUND | {"startingOffsets": '{"a":{"0":true}}'}, "option startingOffsets for a-0 is no offset: true"),
-        (SOUND | {"startingOffsets": '{"a":{"0":1.5}}'}, "option startingOffsets for a-0 is no offset: 1.5"),
-        (SOUND | {"startingOffsets": '{"a":{"0":-3}}'}, "option startingOffsets for a-0 is no offset: -3"),
-        (SOUND | {"startingOffsets": '{"a":{"0":9223372036854775808}}'}, "for a-0 is no offset: 9223372036854775808"),
+        (SOUND | {"startingOffsets": '{"a":{"0":"x"}}'}, 'startingOffsets for a-0 is not an offset: "x"; use -1'),
+        (SOUND | {"startingOffsets": '{"a":{"0":true}}'}, "option startingOffsets for a-0 is not an offset: true"),
+        (SOUND | {"startingOffsets": '{"a":{"0":1.5}}'}, "option startingOffsets for a-0 is not an offset: 1.5"),
+        (SOUND | {"startingOffsets": '{"a":{"0":-3}}'}, "option startingOffsets for a-0 is not an offset: -3"),
+        (SOUND | {"startingOffsets": '{"a":{"0":9223372036854775808}}'}, "a-0 is not an offset: 9223372036854775808"),
         (SOUND | {"startingOffsets": '{"a":{"-1":0}}'}, "option startingOffsets: -1 is no partition of a"),
-        (SOUND | {"startingOffsets": '{"a":{"0":1,"0":2}}'}, "option startingOffsets: 0 is there twice in "),
+        (SOUND | {"startingOffsets": '{"a":{"0":1,"0":2}}'}, "option startingOffsets: 0 occurs twice in "),
         (SOUND | {"startingOffsets": '{"a":{"0":1,"00":2}}'}, "option startingOffsets: 00 is no partition of a"),
         (SOUND | {"startingOffsets": '{"a":[0]}'}, r'startingOffsets: expected earliest, latest or e\.g\. \{"topicA"'),
         (SOUND | {"startingOffsets": "soon"}, r"startingOffsets: expected earliest, latest or e\.g\. .*, got soon"),
@@ -87,7 +87,7 @@ def test_a_timestamp_option_overrides_an_offset_option() -> None:
         ),
         ({"tier": "/t", "assign": '{"a": [-1]}'}, "option assign: -1 is no partition of a"),
         ({"kafka.bootstrap.servers": "h:1", "subscribe": "a", "metadata": "/m"}, "option metadata .* needs option"),
-        (SOUND | {"storageOptions": "{}"}, "option storageOptions goes with a URL, and the tier is /tier"),
+        (SOUND | {"storageOptions": "{}"}, "option storageOptions is for a tier with a URL, but the tier is /tier"),
     ],
 )  # fmt: skip
 def test_errors_name_the_wrong_option(given: dict[str, str], sentence: str) -> None:

@@ -42,7 +42,7 @@ def test_steps_count_keys_late_records_and_tombstones(spark: SparkSession) -> No
 def test_a_key_that_some_units_did_not_keep_has_a_bound_of_missed_records(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "MOST_KEYS", 1)
+    monkeypatch.setattr(tables, "MAX_KEYS", 1)
 
     def unit(number: int, *keys: bytes) -> list[tuple[object, ...]]:
         return [row(number * 100 + at, at, key) for at, key in enumerate(keys)]
@@ -60,7 +60,7 @@ def test_a_key_that_some_units_did_not_keep_has_a_bound_of_missed_records(
 def test_an_interrupted_profile_continues_with_its_plan(
     spark: SparkSession, made: MadeTier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("milena.pipeline.jobs.profile.job.UNIT", 4000)
+    monkeypatch.setattr("milena.pipeline.jobs.profile.job.UNIT_BYTES", 4000)
     made.add(run(0, 100))
     made.add(run(100, 250))
     place, chosen, folder = {"tier": str(made.folder)}, {"subscribePattern": ".*"}, str(tmp_path / "profile")

@@ -115,7 +115,7 @@ def test_an_export_does_not_continue_in_a_recreated_topic(made: MadeTier, tmp_pa
 @pytest.mark.parametrize(
     ("end", "topic_id", "number", "sentence"),
     [
-        (40, 1, 0, "orders-0 ended at 60, and ends at 40 now: it has lost records"),
+        (40, 1, 0, "orders-0 ended at 60, and now ends at 40: it has lost records"),
         (80, 2, 0, "topic orders was deleted and created again"),
         (80, 2, 1, "topic orders was deleted and created again"),
         (80, 1, 0, ""),

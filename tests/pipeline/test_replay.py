@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from milena.commands.pipeline.running import Pace
 from milena.pipeline.errors import PipelineError
 from milena.pipeline.jobs.replay import job
-from milena.pipeline.jobs.replay.job import Replayed, behind, cut, ordered, replay
+from milena.pipeline.jobs.replay.job import Replayed, ordered, replay, split_unit, without_written
 from milena.pipeline.jobs.units import Unit
 from milena.testing.local_cluster import LocalCluster
 from tests.pipeline.in_process import Row, rows
@@ -42,13 +42,13 @@ def test_a_replay_that_was_killed_in_the_middle_of_a_unit_writes_each_record_onc
     place, chosen, folder = {"tier": str(made.folder)}, {"subscribe": "orders"}, str(tmp_path / "replay")
 
     def half(*arguments: object) -> object:
-        return ordered(behind(*arguments).where("partition = 1 or offset < 37"))  # type: ignore[arg-type]
+        return ordered(without_written(*arguments).where("partition = 1 or offset < 37"))  # type: ignore[arg-type]
 
     def killed(self: object, unit: int) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(job, "behind", half)
+        patch.setattr(job, "without_written", half)
         patch.setattr("milena.pipeline.jobs.results.Results.done", killed)
         replay(spark, place, chosen, running.bootstrap, folder)
     assert len(rows(kafka__bootstrap__servers=running.bootstrap)) == 97
@@ -59,7 +59,7 @@ def test_a_replay_that_was_killed_in_the_middle_of_a_unit_writes_each_record_onc
     assert kept_columns(there) == kept_columns(rows(tier=made.folder, includeHeaders=True))
     made.add(run(100, 120))
     assert replay(spark, place, chosen, running.bootstrap, folder) == Replayed(20, 20)
-    with pytest.raises(PipelineError, match=r"has a job that was started with tier=.*to=127"):
+    with pytest.raises(PipelineError, match=r"contains a job that was started with tier=.*to=127"):
         replay(spark, place, chosen, "127.0.0.1:1", folder)
 
 
@@ -71,13 +71,13 @@ def test_the_error_names_topics_and_partitions_that_the_other_cluster_lacks(
     with pytest.raises(PipelineError, match=r"there is no topic clicks at .*: create it"):
         replay(spark, place, chosen, running.bootstrap, str(tmp_path / "one"))
     create_topic(running.bootstrap, "clicks", partitions=2)
-    with pytest.raises(PipelineError, match="has 2 partitions, and there are records of partition 3"):
+    with pytest.raises(PipelineError, match="has 2 partitions, but there are records of partition 3"):
         replay(spark, place, chosen, running.bootstrap, str(tmp_path / "one"))
 
 
 def test_units_are_split_for_a_limited_rate() -> None:
     unit = Unit({("a", 0): (0, 100), ("b", 0): (5, 15)}, 1100)
-    parts = list(cut(unit, 60))
+    parts = list(split_unit(unit, 60))
     assert [part.ranges for part in parts] == [
         {("a", 0): (0, 30), ("b", 0): (5, 15)},
         {("a", 0): (30, 60)},

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from milena.pipeline.errors import PipelineError
-from milena.pipeline.jobs.lock import LOCK, held
+from milena.pipeline.jobs.lock import LOCK, locked_folder
 from milena.pipeline.jobs.results import DONE, PAGE, STATE, Results, shown
 
 TABLES = ["first", "second"]
 HOLDER = """
 import sys
-from milena.pipeline.jobs.lock import held
-with held(sys.argv[1], "job.json", "results"):
+from milena.pipeline.jobs.lock import locked_folder
+with locked_folder(sys.argv[1], "job.json", "results"):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -43,7 +43,7 @@ def test_a_second_job_in_a_folder_is_refused_while_one_runs(tmp_path: Path) -> N
         assert process.stdout.readline() == b"held\n"
         for _ in range(2):
             with (
-                pytest.raises(PipelineError, match=r"another job is at work in .*out: wait for it, or name another"),
+                pytest.raises(PipelineError, match=r"another job uses .*out: wait for it, or name another"),
                 Results.begun(folder, "audit", {}, TABLES),
             ):
                 raise AssertionError("never here")
@@ -52,7 +52,7 @@ def test_a_second_job_in_a_folder_is_refused_while_one_runs(tmp_path: Path) -> N
         process.communicate()
     with Results.begun(folder, "audit", {}, TABLES) as results:  # the lock was released with the end of its holder
         assert results.plan is None
-    with held(folder, STATE, "results of a job"):
+    with locked_folder(folder, STATE, "results of a job"):
         pass
 
 
@@ -103,7 +103,7 @@ def test_a_job_killed_before_it_wrote_its_state_is_started_again(tmp_path: Path)
 def test_a_folder_with_files_of_others_is_not_changed(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
     with (
-        pytest.raises(PipelineError, match="is not empty, and has no results of a job: name another folder"),
+        pytest.raises(PipelineError, match="is not empty and does not contain results of a job: name another folder"),
         Results.begun(str(tmp_path), "audit", {}, TABLES),
     ):
         raise AssertionError("never here")

@@ -73,7 +73,7 @@ def read(state: Stand, metadata: str | None) -> tuple[list[ReadRecord], int]:
             (one,) = plan.partitions()
             end = plan.bounds(one)[1]
     except PipelineError as error:
-        assert "there is no topic t" in str(error) or "has nothing of the topic" in str(error), state.place
+        assert "there is no topic t" in str(error) or "has no partition of the topic" in str(error), state.place
         return [], 0
     return [of_source(row) for row in rows(**options)], end
 
@@ -148,7 +148,9 @@ def test_the_source_fences_cleanings_that_a_leader_does_not(tmp_path: Path) -> N
 def test_directories_without_the_metadata_topic_are_named(tmp_path: Path) -> None:
     state = stand_after(load("kip405_4"), 1, tmp_path)
     assert state is not None
-    with pytest.raises(PipelineError, match=r"option metadata: .*/A has nothing of the topic __remote_log_metadata"):
+    with pytest.raises(
+        PipelineError, match=r"option metadata: .*/A has no partition of the topic __remote_log_metadata"
+    ):
         rows(tier=state.tier, subscribe="t", metadata=state.directories("A"))
 
 

@@ -143,7 +143,7 @@ def schema_of(columns: str) -> StructType:
         ("key binary", "t", "there is no column value"),
         ("value binary", "", "by option topic or a column topic"),
         ("value integer", "t", "column value is of type int, not binary or string"),
-        ("value binary, key binary, value binary", "t", "column value is there 2 times: use select"),
+        ("value binary, key binary, value binary", "t", "column value occurs 2 times: use select"),
         ("value binary, offset long", "t", "column offset cannot be written"),
         ("value binary, key long", "t", "column key is of type bigint, not binary or string: use cast"),
         ("value binary, topic binary", "", "column topic is of type binary, not string"),

@@ -1,1 +1,1 @@
-"""Jobs on what the brokers keep: each is a function on DataFrames, with its results as Parquet and one HTML page."""
+"""Jobs that read topics with Spark. Each job is a function; its results are Parquet tables and one HTML page."""

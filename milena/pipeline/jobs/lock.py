@@ -1,4 +1,4 @@
-"""The lock (flock) of a job's folder, so that one job at a time uses it. It ends with the process that holds it."""
+"""The lock (flock) of a job's folder, so that one job at a time uses it. The lock is released when the process ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LEFT: Final = frozenset({LOCK, "job.json.new", "export.json.part"})
 """The files that a job may leave if it ends before it has started its work."""
 
 
-def others(folder: str) -> list[str]:
+def other_files(folder: str) -> list[str]:
     """Return the names in a folder except those in ``_LEFT``; empty if there is no folder. Raises PipelineError."""
     try:
         return sorted(set(os.listdir(folder)) - _LEFT)
@@ -26,14 +26,14 @@ def others(folder: str) -> list[str]:
 
 
 @contextmanager
-def held(folder: str, state: str, what: str) -> Iterator[None]:
-    """Create the folder if necessary, and lock it. A folder with other files and without the file ``state`` is refused:
-    it does not have ``what``.
+def locked_folder(folder: str, state: str, what: str) -> Iterator[None]:
+    """Create the folder if necessary, and lock it. ``state``: the job's state file; ``what``: the job's results, for
+    the message. A folder that has other files but no state file is refused.
 
     Raises PipelineError, also for errors of the file system."""
-    there = others(folder)
+    there = other_files(folder)
     if there and state not in there:
-        raise PipelineError(f"{folder} is not empty, and has no {what}: name another folder")
+        raise PipelineError(f"{folder} is not empty and does not contain {what}: name another folder")
     try:
         os.makedirs(folder, exist_ok=True)
         lock = os.open(os.path.join(folder, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -43,7 +43,7 @@ def held(folder: str, state: str, what: str) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise PipelineError(f"another job is at work in {folder}: wait for it, or name another folder") from None
+            raise PipelineError(f"another job uses {folder}: wait for it, or name another folder") from None
         except OSError as error:
             raise _unusable(folder, error) from None
         yield

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 Progress: TypeAlias = Callable[[str, int, int, str], None]
-"""Called with the kind of work, how much is done, the total, and the unit: ``("checked", 3, 7, "bytes")``."""
+"""Called with the kind of work, the amount that is done, the total amount, and the unit of both: ``("checked", 3, 7,
+"bytes")``."""
 
 
-def silent(what: str, done: int, whole: int, unit: str) -> None:
+def silent(what: str, done: int, total: int, unit: str) -> None:
     """Report nothing."""

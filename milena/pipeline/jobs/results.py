@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from milena.pipeline.errors import PipelineError
-from milena.pipeline.jobs.lock import held
+from milena.pipeline.jobs.lock import locked_folder
 from milena.pipeline.options import Chosen
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ Json: TypeAlias = dict[str, object]
 
 
 class Results:
-    """``plan``: the plan when the job started; it stays the same when the job continues."""
+    """The folder of a running job. ``plan``: the plan made when the job was started first; it stays the same when the
+    job continues."""
 
     def __init__(self, folder: str, state: Json) -> None:
         self.folder = os.path.abspath(folder)
@@ -46,11 +47,11 @@ class Results:
         *,
         goes_on_when_finished: bool = False,
     ) -> Iterator[Results]:
-        """Start a job in ``folder``, or continue one that was interrupted; the folder is locked. Results of an earlier
-        run that has finished (``tables``, the page) are removed, unless the job continues them.
+        """Start a job in ``folder``, or continue one that was interrupted; the folder is locked. Results of a finished
+        run (``tables``, the page) are removed, unless ``goes_on_when_finished``: then the job adds to them.
 
         Raises PipelineError if the folder has other files, or if another job uses it."""
-        with held(folder, STATE, "results of a job"):
+        with locked_folder(folder, STATE, "results of a job"):
             yield cls(folder, _begun(folder, job, settings, tables, goes_on_when_finished))
 
     @property
@@ -73,8 +74,8 @@ class Results:
         return len(os.listdir(self.path(DONE))) if os.path.isdir(self.path(DONE)) else 0
 
     def write(self, table: str, unit: int, frame: DataFrame, by: str = "") -> None:
-        """Write the results of a unit, which replace those of an earlier attempt. ``by``: a column; each value gets a
-        folder."""
+        """Write the results of a unit, which replace those of an earlier attempt. ``by``: a column by whose values the
+        rows are divided into folders."""
         writer = frame.write.mode("overwrite")
         (writer.partitionBy(by) if by else writer).parquet(self.path(table, f"unit={unit}"))
 
@@ -82,7 +83,7 @@ class Results:
         self.keep(os.path.join(DONE, str(unit)), b"")
 
     def read(self, spark: SparkSession, table: str, schema: StructType) -> DataFrame:
-        """Return the results of all finished units."""
+        """Return the results of all finished units as a DataFrame."""
         there = [self.path(table, f"unit={unit}") for unit in range(self.units_done())]
         there = [path for path in there if os.path.isdir(path)]
         return spark.read.schema(schema).parquet(*there) if there else spark.createDataFrame([], schema)
@@ -112,11 +113,11 @@ def _begun(
     if found is None:
         return fresh
     if found["job"] != job:
-        raise PipelineError(f"{folder} has the results of the job {found['job']}: name another folder")
+        raise PipelineError(f"{folder} contains results of the job {found['job']}: name another folder")
     if goes_on_when_finished or not found["finished"]:
         if found["settings"] != fresh["settings"]:
             raise PipelineError(
-                f"{folder} has a job that was started with {_settings_text(found['settings'])}: use these "
+                f"{folder} contains a job that was started with {_settings_text(found['settings'])}: use these "
                 "options, or name another folder"
             )
         return found
@@ -131,17 +132,18 @@ def _begun(
 
 
 def shown(place: Mapping[str, str]) -> dict[str, str]:
-    """The options that say where records are, as results may show them: those of a file system may have secrets."""
+    """Return the options for the location of the records without those of the file system, which may contain secrets,
+    so that they can be stored and shown."""
     return {name: value for name, value in place.items() if value and name != "storageOptions"}
 
 
 def topics_of(chosen: Chosen) -> str:
-    """Which topics a job is about, for its settings."""
+    """Return the selected topics as text, for the job's settings."""
     return chosen.pattern or ",".join(chosen.topics or (f"{topic}-{number}" for topic, number in chosen.partitions))
 
 
 def read_state(folder: str) -> Json | None:
-    """None if there is none. Raises PipelineError."""
+    """Return the state of the job in a folder; None if there is none. Raises PipelineError."""
     path = os.path.join(folder, STATE)
     try:
         with open(path, "rb") as file:
@@ -154,7 +156,7 @@ def read_state(folder: str) -> Json | None:
         found = None
     if isinstance(found, dict) and {"job", "settings", "finished", "plan"} <= found.keys():
         return found
-    raise PipelineError(f"{path} is not what a job has written")
+    raise PipelineError(f"{path} was not written by a job")
 
 
 def _write(path: str, data: bytes) -> None:

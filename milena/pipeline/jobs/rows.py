@@ -13,12 +13,12 @@ Row = dict[str, Any]
 
 
 LAST_MS: Final = 253_402_300_799_999
-"""The end of the year 9999, the last that Python knows."""
+"""The end of the year 9999 in ms, the last year that Python's datetime supports."""
 
 
 def microseconds(milliseconds: int) -> int:
-    """Convert a time for rows. A time before 1970 becomes 1970, and one after LAST_MS becomes LAST_MS: producers may
-    write any timestamp."""
+    """Convert a timestamp from ms to the microseconds of a row. A time before 1970 becomes 1970, and one after LAST_MS
+    becomes LAST_MS: producers may write any timestamp."""
     return min(max(milliseconds, 0), LAST_MS) * 1000
 
 

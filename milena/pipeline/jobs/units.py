@@ -20,14 +20,14 @@ from milena.protocol.types import TopicPartition
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-UNIT: Final = 1 << 30
+UNIT_BYTES: Final = 1 << 30
 """The approximate size of a unit in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Ranges of offsets by partition, ends exclusive. ``size``: approximate bytes; ``ids``: the ids of the topics, as
-    far as they are known."""
+    """A unit of work: ranges of offsets by partition, with exclusive ends. ``size``: approximate bytes; ``ids``: the
+    ids of the topics, as far as they are known."""
 
     ranges: Mapping[TopicPartition, tuple[int, int]]
     size: int
@@ -60,7 +60,8 @@ class Unit:
 
 
 def check_topics(given: Mapping[str, str], names: Iterable[str]) -> None:
-    """Raise PipelineError if a topic does not exist. ``given``: the options of the source."""
+    """Raise PipelineError if a topic does not exist. ``given``: the options of the source; ``names``: the topics that
+    the user named."""
     options = source_options(given)
     with LoopThread() as loop:
         there = sorted({one.topic for one in plan_of(loop, options).partitions()})
@@ -70,8 +71,8 @@ def check_topics(given: Mapping[str, str], names: Iterable[str]) -> None:
 
 
 def planned(options: SourceOptions, begun: Position, target: int) -> list[Unit]:
-    """Plan units for the records that exist now, in the order of offsets. ``begun``: the offset at which a partition
-    starts, if not its first one.
+    """Return units for all records that exist now, in the order of offsets. ``begun``: the position after the units of
+    earlier runs; partitions that it lacks start at their first offset. ``target``: the approximate bytes of a unit.
 
     Raises DataLoss, PipelineError."""
     with LoopThread() as loop:

@@ -1,5 +1,5 @@
-"""What tasks of an audit do: read the objects of segments whole and compare them with their metadata; and check the
-segments of a partition against each other."""
+"""The checks of an audit, which run in Spark's tasks: read all objects of a segment and compare them with its metadata,
+and check the segments of a partition against each other."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ CHECKED: Final = StructType(
         StructField("found", ArrayType(FOUND)),
     ]
 )
-"""A segment that was read. ``batches`` to ``epochs``: what its log has; null if it was not read."""
+"""CHECKED: a row of SEGMENTS, with the contents of the segment's log in the columns ``batches`` to ``epochs`` (null if
+the log was not read)."""
 FINDINGS: Final = StructType(
     [
         StructField("kind", StringType()),
@@ -62,12 +63,14 @@ FINDINGS: Final = StructType(
         StructField("harmless", BooleanType()),
     ]
 )
-"""``topic`` to ``segmentId`` are null for what is not about one."""
+"""FINDINGS: the findings of an audit. ``topic`` to ``segmentId`` are null if the finding is not about a topic, a
+partition or a segment."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentChecks:
-    """For ``mapInArrow``: rows of SEGMENTS become rows of CHECKED. ``newest_ms``: of the newest metadata event."""
+    """The function for ``mapInArrow`` that converts rows of SEGMENTS to rows of CHECKED. ``newest_ms``: the timestamp
+    of the newest event in the metadata topic."""
 
     tier: str
     storage_options: str
@@ -78,12 +81,12 @@ class SegmentChecks:
             storage = storage_of(loop.runtime, self.tier, self.storage_options)
             loop.at_end(storage.close)
             for batch in batches:
-                for row in batch.to_pylist():  # one by one: a segment takes far longer than this does
+                for row in batch.to_pylist():  # row by row: reading a segment takes far longer than converting a row
                     yield as_arrow([loop.run(checked(storage, row, self.newest_ms))], CHECKED)
 
 
 async def checked(storage: RemoteStorage, row: Row, newest_ms: int) -> Row:
-    """A row of SEGMENTS with what was found."""
+    """Return a row of CHECKED: the row of SEGMENTS with the contents of its log and the findings."""
     segment, stored = segment_of(row), stored_of(row)
     contents: LogContents | None = None
     found: list[Finding] = []
@@ -92,7 +95,7 @@ async def checked(storage: RemoteStorage, row: Row, newest_ms: int) -> Row:
             try:
                 contents = await read_contents(storage, segment)
             except RemoteStorageError:
-                contents = None  # check_segment will say so
+                contents = None  # check_segment reports it
         found = await check_segment(storage, segment, stored, newest_ms, contents)
     elif stored is not None and not row["listed"]:
         found, segment, contents = await check_files(storage, stored)
@@ -114,7 +117,7 @@ async def checked(storage: RemoteStorage, row: Row, newest_ms: int) -> Row:
 
 
 def segment_of(row: Row) -> RemoteLogSegmentMetadata | None:
-    """The metadata in a row of SEGMENTS."""
+    """Return the segment's metadata in a row of SEGMENTS; None if it has none."""
     if row["metadata"] is None:
         return None
     event = deserialize(row["metadata"], Offset(0))
@@ -123,7 +126,7 @@ def segment_of(row: Row) -> RemoteLogSegmentMetadata | None:
 
 
 def stored_of(row: Row) -> StoredSegment | None:
-    """The objects in a row of SEGMENTS."""
+    """Return the segment's objects in a row of SEGMENTS; None if it has none."""
     if row["objects"] is None:
         return None
     partition = TopicIdPartition(from_text(row["topicId"]), row["topic"], row["partition"])
@@ -133,7 +136,8 @@ def stored_of(row: Row) -> StoredSegment | None:
 
 @dataclass(frozen=True, slots=True)
 class LineageChecks:
-    """For ``applyInArrow`` on the rows of CHECKED of one topic id and partition: rows of FINDINGS."""
+    """The function for ``applyInArrow`` that converts the rows of CHECKED of one topic id and partition to rows of
+    FINDINGS."""
 
     tier: str
     storage_options: str
@@ -163,7 +167,7 @@ class LineageChecks:
 
 
 def rows_of(findings: Iterable[Finding]) -> list[Row]:
-    """Rows of FINDINGS."""
+    """Return findings as rows of FINDINGS."""
     return [_row(one) for one in findings]
 
 

@@ -1,4 +1,5 @@
-"""What is in a tier and what its metadata say of it, looked at on the driver: names, sizes, states, and no contents."""
+"""Lists the segments of a tier on the driver, from the names and sizes of its objects and from the metadata topic. The
+contents of objects are not read."""
 
 from __future__ import annotations
 
@@ -59,16 +60,17 @@ SEGMENTS: Final = StructType(
         StructField("metadata", BinaryType()),
     ]
 )
-"""A segment. ``startOffset`` and ``endOffset`` are inclusive; ``size``: bytes of all objects. Null without metadata:
-``state``, ``endOffset``, ``newest`` (its records' largest timestamp), ``copied`` and ``metadata`` (a record of the
-metadata topic). Null without objects: ``modified`` and ``objects`` (bytes by suffix). ``listed``: whether there is a
-metadata topic that could list it."""
+"""SEGMENTS: the segments of a tier. ``startOffset`` and ``endOffset`` are inclusive; ``size``: bytes of all objects.
+Null without metadata: ``state``, ``endOffset``, ``newest`` (its records' largest timestamp), ``copied`` and
+``metadata`` (a record of the metadata topic). Null without objects: ``modified`` and ``objects`` (bytes by suffix).
+``listed``: whether a metadata topic was found, so that a segment without metadata is an orphan."""
 NotTiered = Callable[[TopicIdPartition], str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """What is known of a partition beside its segments. ``lineage``: None if only the segments can tell."""
+    """What is known of a partition in addition to its segments. ``lineage``: the epoch chain of its log; None if it can
+    be determined from the segments only."""
 
     lineage: Lineage | None = None
     cleanings: Cleanings | None = None
@@ -77,7 +79,8 @@ class PartitionFacts:
 
 @dataclass(slots=True)
 class Inventory:
-    """``newest_ms``: the time of the newest event of the metadata topic."""
+    """The segments of a tier (rows of SEGMENTS), and findings that do not need their contents. ``newest_ms``: the
+    timestamp of the newest event of the metadata topic."""
 
     rows: list[Row] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -87,13 +90,15 @@ class Inventory:
 
 
 def inventory(options: SourceOptions, not_tiered: NotTiered = lambda _: None) -> Inventory:
-    """Of the partitions that ``options`` choose. ``not_tiered``: why a partition should have nothing in the tier.
+    """Return the inventory of the partitions that ``options`` select. ``not_tiered``: returns the reason why a
+    partition should have no segments in the tier, or None if it may have some.
 
     Raises PipelineError, and RemoteStorageError if the tier cannot be listed."""
     with LoopThread() as loop:
         storage = storage_of(loop.runtime, options.tier, options.storage_options)
         loop.at_end(storage.close)
-        # The objects come first: each was announced before it was written, so none of them lacks metadata.
+        # List the objects before the metadata are read: each object is announced in the metadata before it is written,
+        # so a listed one that has no metadata is an orphan.
         stored: dict[TopicIdPartition, list[StoredSegment]] = {}
         for segment in loop.run(storage.segments()):
             stored.setdefault(segment.segment_id.partition, []).append(segment)
@@ -114,7 +119,7 @@ def inventory(options: SourceOptions, not_tiered: NotTiered = lambda _: None) ->
             result.findings += _unlisted(history, partition, listed, objects)
             why = not_tiered(partition) if objects or listed else None
             if why is not None:
-                result.findings.append(Finding(LEFTOVER, f"{why}, {len(objects)} segments are left of it", partition))
+                result.findings.append(Finding(LEFTOVER, f"{why}, {len(objects)} segments remain", partition))
             lineage = lineage_of_replicas(disk, log_dirs, partition)
             if lineage is None and listed:
                 lineage = loop.run(lineage_of_tier(storage, listed))
@@ -126,7 +131,7 @@ def inventory(options: SourceOptions, not_tiered: NotTiered = lambda _: None) ->
 
 
 def _chosen(options: SourceOptions, known: Sequence[TopicIdPartition]) -> list[TopicIdPartition]:
-    """Raises PipelineError."""
+    """Return the partitions among ``known`` that ``options`` select. Raises PipelineError."""
     names = set(chosen_topics(options.chosen, sorted({one.topic for one in known})))
     return only_assigned(options.chosen, [one for one in known if one.topic in names])
 

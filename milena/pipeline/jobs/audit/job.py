@@ -1,4 +1,4 @@
-"""The job ``audit``."""
+"""The job ``audit``: checks all segments of a tier."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ from milena.tiered.store.remote_storage import RemoteStorageError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-UNIT: Final = 1 << 30
-"""Bytes of segments in a unit."""
-MOST: Final = 10_000
-"""The maximum number of segments in a unit."""
+MAX_BYTES: Final = 1 << 30
+"""The maximum bytes of segments in a unit of work, unless it has only one segment."""
+MAX_SEGMENTS: Final = 10_000
+"""The maximum number of segments in a unit of work."""
 TABLES: Final = ("checked", "segments", "findings", "topics", "epochs", "days")
 
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """``findings``: the number of findings that are not harmless. ``page``: the path of the page."""
+    """The result of an audit. ``segments``: the number of segments; ``findings``: the number of findings that are not
+    harmless; ``page``: the path of the page."""
 
     segments: int
     findings: int
@@ -48,7 +49,8 @@ def audit(
     progress: Progress = silent,
 ) -> Audited:
     """Audit the tier in ``options``, and write the tables ``segments``, ``findings``, ``topics`` and ``epochs``, and a
-    page to ``folder``. ``price``: per GiB and month. ``not_tiered``: why a partition should have nothing in the tier.
+    page to ``folder``. ``price``: of a GiB of storage per month. ``not_tiered``: returns the reason why a partition
+    should have no segments in the tier, or None if it may have some.
 
     Raises PipelineError."""
     settings = {"tier": options.tier, "metadata": list(options.metadata), "topics": topics_of(options.chosen)}
@@ -71,7 +73,8 @@ def _audited(
     except RemoteStorageError as error:
         raise PipelineError(f"option tier={options.tier}: {error}") from None
     checked = _still_there(spark, results.read(spark, "checked", CHECKED), first.rows)
-    findings = lasting(_findings(spark, options, first, checked), _keys(spark, moved(first.rows, again.rows)))
+    found = _findings(spark, options, first, checked)
+    findings = with_resolved(found, _keys(spark, changed_rows(first.rows, again.rows)))
     findings.write.mode("overwrite").parquet(results.path("findings"))
     findings = spark.read.schema(FINDINGS).parquet(results.path("findings"))
     segments = tables.referenced(checked, findings)
@@ -91,25 +94,26 @@ def _audited(
 def _check_all(
     spark: SparkSession, options: SourceOptions, results: Results, found: Inventory, progress: Progress
 ) -> None:
-    """Read all segments that were not read when the job was started before, unit by unit."""
+    """Read and check the segments unit by unit, except those that an earlier, interrupted run of the job has
+    checked."""
     done = {_state(row) for row in results.read(spark, "checked", CHECKED).select(*STATE).toLocalIterator()}
-    left = [row for row in found.rows if (row["segmentId"], row["state"], row["size"]) not in done]
-    whole = sum(_size(row) for row in found.rows)
-    read = whole - sum(_size(row) for row in left)
+    unchecked = [row for row in found.rows if (row["segmentId"], row["state"], row["size"]) not in done]
+    total = sum(_size(row) for row in found.rows)
+    read = total - sum(_size(row) for row in unchecked)
     checks = SegmentChecks(options.tier, options.storage_options, found.newest_ms)
-    progress("read", read, whole, "bytes")
-    for number, rows in enumerate(units(left), results.units_done()):
+    progress("read", read, total, "bytes")
+    for number, rows in enumerate(units(unchecked), results.units_done()):
         size = sum(map(_size, rows))
         parts = min(len(rows), max(spark.sparkContext.defaultParallelism * 2, size // options.partition_bytes))
         frame = frame_of(spark, rows, SEGMENTS).repartition(max(1, parts), "segmentId")
         results.write("checked", number, frame.mapInArrow(checks, CHECKED))
         results.done(number)
         read += size
-        progress("read", read, whole, "bytes")
+        progress("read", read, total, "bytes")
 
 
 STATE: Final = ("segmentId", "state", "size")
-"""A segment that has these has not changed."""
+"""The columns by which a segment is recognized: if all three are equal, the segment has not changed."""
 
 
 def _state(row: object) -> tuple[object, object, object]:
@@ -123,21 +127,21 @@ def _size(row: Row) -> int:
 
 
 def units(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """The segments of each unit."""
-    held: list[Row] = []
+    """Yield the segments of each unit of work."""
+    unit_rows: list[Row] = []
     size = 0
     for row in rows:
-        if held and (size + _size(row) > UNIT or len(held) >= MOST):
-            yield held
-            held, size = [], 0
-        held.append(row)
+        if unit_rows and (size + _size(row) > MAX_BYTES or len(unit_rows) >= MAX_SEGMENTS):
+            yield unit_rows
+            unit_rows, size = [], 0
+        unit_rows.append(row)
         size += _size(row)
-    if held:
-        yield held
+    if unit_rows:
+        yield unit_rows
 
 
 def _still_there(spark: SparkSession, checked: DataFrame, rows: list[Row]) -> DataFrame:
-    """Return the checked rows of the segments in ``rows``, in their present state."""
+    """Return those rows of ``checked`` whose segment is in ``rows`` in the same state."""
     keys = frame_of(spark, rows, SEGMENTS).select(*STATE).distinct()
     joined = [keys[name].eqNullSafe(checked[name]) for name in STATE]
     return checked.join(keys, joined, "left_semi").dropDuplicates(["segmentId"])
@@ -154,8 +158,8 @@ def _findings(spark: SparkSession, options: SourceOptions, found: Inventory, che
     )
 
 
-def moved(before: Iterable[Row], after: Iterable[Row]) -> list[Row]:
-    """Return the segments that a running cluster has changed while they were read."""
+def changed_rows(before: Iterable[Row], after: Iterable[Row]) -> list[Row]:
+    """Return the segments that a running cluster has added, changed or removed between two inventories."""
     now = {row["segmentId"]: _state(row) for row in after}
     then = {row["segmentId"]: row for row in before}
     new = [row for row in after if row["segmentId"] not in then]
@@ -166,9 +170,10 @@ def _keys(spark: SparkSession, rows: list[Row]) -> DataFrame:
     return frame_of(spark, rows, SEGMENTS).select("topicId", "partition", "segmentId")
 
 
-def lasting(findings: DataFrame, changed: DataFrame) -> DataFrame:
-    """Return FINDINGS in which those that a running cluster may have resolved are harmless: findings about a segment in
-    ``changed`` (``topicId``, ``partition``, ``segmentId``), or about a partition with such a segment."""
+def with_resolved(findings: DataFrame, changed: DataFrame) -> DataFrame:
+    """Return ``findings``, with those marked as harmless that a running cluster may have resolved during the audit:
+    findings about a segment in ``changed`` (``topicId``, ``partition``, ``segmentId``), and findings about a partition
+    with such a segment."""
     segments = changed.select("segmentId").distinct().withColumn("changed", f.lit(True))
     partitions = changed.select("topicId", "partition").distinct().withColumn("touched", f.lit(True))
     both = findings.join(f.broadcast(segments), "segmentId", "left")

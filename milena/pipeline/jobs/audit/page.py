@@ -1,4 +1,4 @@
-"""The page of an audit."""
+"""The HTML page of an audit."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 MOST: Final = 200
 """The maximum number of rows of a table on the page; the Parquet files have all of them."""
-MOST_TOPICS: Final = 12
+MAX_PLOTTED_TOPICS: Final = 12
 """The maximum number of topics in a plot."""
 
 
 def page_of(options: SourceOptions, tables: Mapping[str, DataFrame], findings: DataFrame, price: float) -> str:
-    """``tables``: ``topics``, ``epochs``, ``days``; ``findings``: FINDINGS."""
+    """Return the page. ``tables``: the tables ``topics``, ``epochs`` and ``days`` by name; ``findings``: FINDINGS.
+    ``price``: of a GiB per month."""
     topics = tables["topics"].orderBy("bytes", ascending=False).limit(MOST).collect()
     kinds = by_kind(findings).orderBy("harmless", "kind").collect()
     bad = sum(one["count"] for one in kinds if not one.harmless)
@@ -32,10 +33,10 @@ def page_of(options: SourceOptions, tables: Mapping[str, DataFrame], findings: D
     verdict = f"{bad or 'No'} finding{'' if bad == 1 else 's'} in {segments:,} segments, {bytes_text(size)}."
     sections: list[Section] = [
         Facts(
-            "What was looked at",
+            "What was audited",
             {
                 "tier": options.tier,
-                "metadata": list(options.metadata) or "none: the files tell",
+                "metadata": list(options.metadata) or "none, only the files of the tier",
                 "segments": f"{segments:,}",
                 "size": bytes_text(size),
                 "never read": bytes_text(unread) + (f", {cost:.2f} in a month" if price else ""),
@@ -65,7 +66,7 @@ def _found(findings: DataFrame) -> Table:
         for one in first
     ]
     marked = frozenset(at for at, one in enumerate(first) if not one.harmless)
-    return Table("Findings", ["kind", "partition", "segment", "what"], rows, f"The first {MOST} at most.", marked)
+    return Table("Findings", ["kind", "partition", "segment", "what"], rows, f"At most the first {MOST} rows.", marked)
 
 
 def _topics(topics: list[Row], price: float) -> Table:
@@ -82,7 +83,7 @@ def _topics(topics: list[Row], price: float) -> Table:
 def _ages(days: DataFrame, topics: list[str]) -> Plots:
     found: dict[str, dict[date, int]] = {}
     for one in days.orderBy("day").collect():
-        name = one.topic if one.topic in topics[:MOST_TOPICS] else "others"
+        name = one.topic if one.topic in topics[:MAX_PLOTTED_TOPICS] else "others"
         of_day = found.setdefault(name, {})
         of_day[one.day] = of_day.get(one.day, 0) + one.bytes
     series = [
@@ -90,4 +91,4 @@ def _ages(days: DataFrame, topics: list[str]) -> Plots:
         for name, sizes in found.items()
     ]
     note = "By the day of a segment's newest record."
-    return Plots("How old the data are", "day", [Plot("size", "MiB", series)], note=note)
+    return Plots("Age of the data", "day", [Plot("size", "MiB", series)], note=note)

@@ -1,4 +1,4 @@
-"""The tables of an audit, computed from the checked segments: DataFrame to DataFrame."""
+"""The tables of an audit, computed from the checked segments: functions from DataFrame to DataFrame."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from milena.tiered.offline.findings import (
 )
 
 UNREAD: Final = (ORPHAN, UNDELETED, UNFINISHED, UNREFERENCED, REPLACED, REJECTED)
-"""Kinds of findings for segments that are never read: they cost storage and have no use."""
+"""The kinds of findings about segments that no reader uses: they only cost storage."""
 GIB: Final = 1 << 30
 
 
 def of_segments(checked: DataFrame) -> DataFrame:
-    """CHECKED to FINDINGS: what was found in each segment by itself."""
+    """Return the FINDINGS about single segments in CHECKED."""
     every = checked.select("topic", "topicId", "partition", "segmentId", f.explode("found").alias("one"))
     return every.select("one.kind", "topic", "topicId", "partition", "segmentId", "one.what", "one.harmless")
 
@@ -64,13 +64,15 @@ def by_topic(segments: DataFrame, price: float) -> DataFrame:
 
 
 def by_day(segments: DataFrame) -> DataFrame:
-    """``referenced`` to bytes by topic and day of the newest record: how old the data are."""
+    """Return the bytes by topic and by day of the segments' newest record. ``segments``: the result of
+    ``referenced``."""
     day = f.to_date(f.coalesce("newest", "modified")).alias("day")
     return segments.groupBy("topic", day).agg(f.sum("size").alias("bytes"), f.count("*").alias("segments"))
 
 
 def by_epoch(checked: DataFrame) -> DataFrame:
-    """CHECKED to the epochs of each partition: how many segments have batches of it, and their offsets."""
+    """Return the leader epochs of each partition: in how many segments of CHECKED they have batches, and the offsets of
+    these batches."""
     return (
         checked.select("topic", "topicId", "partition", "startOffset", "endOffset", f.explode("epochs").alias("epoch"))
         .groupBy("topic", "topicId", "partition", "epoch")
@@ -83,5 +85,5 @@ def by_epoch(checked: DataFrame) -> DataFrame:
 
 
 def by_kind(findings: DataFrame) -> DataFrame:
-    """FINDINGS to how many there are of each kind."""
+    """Return the number of FINDINGS of each kind."""
     return findings.groupBy("kind", "harmless").agg(f.count("*").alias("count"))

@@ -1,1 +1,1 @@
-"""Exports topics into tables: each record once, what is new with each run."""
+"""Exports topics into tables. Each run appends the new records; each record is in the table once."""

@@ -4,8 +4,9 @@ Parquet: a unit is written to a staging folder; then its commit is written; then
 under the names in the commit. A job that is interrupted before the commit has added nothing; one that is interrupted
 after it moves the remaining files when it continues. So each record is in the table once.
 
-A table format with its own commits: a unit is noted first, then written with its number, then committed. A job that
-continues writes the noted unit again, and the format ignores a number that it already has.
+A table format with its own commits (Delta): the plan of a unit is stored first, then the unit is written with its
+number, then committed. A job that continues writes the stored unit again, and the format ignores a number that it
+already has.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from milena.pipeline.errors import PipelineError
-from milena.pipeline.jobs.lock import others
+from milena.pipeline.jobs.lock import other_files
 from milena.pipeline.jobs.units import Unit
 from milena.pipeline.position import Position
 
@@ -30,7 +31,7 @@ SETTINGS: Final = "export.json"
 
 @dataclass(slots=True)
 class Export:
-    """The folder of a table. ``position``: for each partition, the offset after the last committed one."""
+    """The folder of an exported table. ``position``: for each partition, the offset after the last committed one."""
 
     folder: str
     commits: int = 0
@@ -38,13 +39,13 @@ class Export:
 
     @classmethod
     def opened(cls, folder: str, settings: Mapping[str, str]) -> Export:
-        """Open an export, or create one. The files of the last commit are moved if they are not yet. Raises
-        PipelineError if the folder has other files, or an export with other settings."""
+        """Open an export, or create one. Files of the last commit that were not yet moved into the table are moved.
+        Raises PipelineError if the folder has other files, or an export with other settings."""
         export = cls(os.path.abspath(folder))
         path = export.path(SETTINGS)
         if not os.path.exists(path):
-            if others(folder):
-                raise PipelineError(f"{folder} is not empty, and has no export: name another folder")
+            if other_files(folder):
+                raise PipelineError(f"{folder} is not empty and does not contain an export: name another folder")
             os.makedirs(export.folder, exist_ok=True)
             export._write(SETTINGS, dict(settings))
         os.makedirs(export.path(COMMITS), exist_ok=True)
@@ -64,16 +65,17 @@ class Export:
         return os.path.join(self.folder, *names)
 
     def noted(self) -> Unit | None:
-        """Return the unit that an earlier run has noted and not committed; None if there is none."""
+        """Return the unit that an earlier run has stored (``note``) and not committed; None if there is none."""
         path = os.path.join(COMMITS, f"{self.commits}.noted")
         return Unit.of(self._read(path)) if os.path.exists(self.path(path)) else None
 
     def note(self, unit: Unit) -> None:
-        """Note the unit that is written next, with the number ``commits``."""
+        """Store the unit that will be written next; its number is ``commits``."""
         self._write(os.path.join(COMMITS, f"{self.commits}.noted"), unit.plain())
 
     def commit(self, unit: Unit) -> None:
-        """Add the files in STAGING to the table. Raises PipelineError if another job has written the same commit."""
+        """Commit a unit: add the files in STAGING to the table. Raises PipelineError if another job has written the
+        same commit."""
         moves: dict[str, str] = {}
         for folder, _, names in sorted(os.walk(self.path(STAGING))):
             below = os.path.relpath(folder, self.path(STAGING))
@@ -86,7 +88,9 @@ class Export:
         try:
             os.link(self.path(COMMITS, f"{self.commits}.new"), self._commit(self.commits))
         except FileExistsError:
-            raise PipelineError(f"another export into {self.folder} has committed {self.commits} meanwhile") from None
+            raise PipelineError(
+                f"another export into {self.folder} has written commit {self.commits} in the meantime"
+            ) from None
         os.unlink(self.path(COMMITS, f"{self.commits}.new"))
         self._take(commit)
         self._carry_out(commit)
@@ -95,8 +99,8 @@ class Export:
         self.commits += 1
         unit = Unit.of(commit)
         if any(self.position.ends.get(place, first) > first for place, (first, _) in unit.ranges.items()):
-            raise PipelineError(f"commit {self.commits - 1} of {self.folder} has offsets that an earlier one has")
-        self.position = self.position.behind(unit.ends, unit.ids)
+            raise PipelineError(f"commit {self.commits - 1} of {self.folder} has offsets that an earlier commit has")
+        self.position = self.position.advanced(unit.ends, unit.ids)
 
     def _carry_out(self, commit: Mapping[str, object]) -> None:
         moves = commit["moves"]
@@ -107,7 +111,7 @@ class Export:
                 os.makedirs(os.path.dirname(target), exist_ok=True)
                 os.replace(at, target)
             elif not os.path.exists(target):
-                raise PipelineError(f"{target} is missing, which a commit names")
+                raise PipelineError(f"{target}, a file of a commit, is missing")
 
     def _commit(self, number: int) -> str:
         return self.path(COMMITS, f"{number}.json")
@@ -119,7 +123,7 @@ class Export:
             except ValueError:
                 found = None
         if not isinstance(found, dict):
-            raise PipelineError(f"{self.path(*names)} is not what an export has written")
+            raise PipelineError(f"{self.path(*names)} was not written by an export")
         return found
 
     def _write(self, name: str, content: Mapping[str, object]) -> None:

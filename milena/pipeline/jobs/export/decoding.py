@@ -1,4 +1,4 @@
-"""Converts records to rows of a table: DataFrame to DataFrame."""
+"""Converts a DataFrame of records to a DataFrame with the rows of the exported table."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "timestampType", 
 
 
 def decoded(records: DataFrame, key: Form, value: Form) -> DataFrame:
-    """Records to rows: ``key`` and ``value`` as their forms say, and ``date``, of the timestamp. What does not have its
-    form is null there, and whole in ``keyBytes`` or ``valueBytes``: nothing is lost. Raises PipelineError for a schema
-    that Spark does not read."""
+    """Return the rows: ``key`` and ``value`` in the given formats, and ``date``, the day of the timestamp. A key or
+    value that does not have its format is null there, and stays complete in ``keyBytes`` or ``valueBytes``. Raises
+    PipelineError for a schema that Spark does not read."""
     rows = records
     for name, form in (("key", key), ("value", value)):
         if form.kind != BYTES:

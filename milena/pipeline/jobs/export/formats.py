@@ -1,4 +1,4 @@
-"""What keys and values of an export are."""
+"""The formats of keys and values in an export."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ JSON: Final = "json:"
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What keys or values are. ``schema``: of JSON, as Spark's DDL."""
+    """The format of keys or values. ``schema``: the schema of JSON in Spark's DDL; empty for the other formats."""
 
     kind: str = BYTES
     schema: str = ""
 
     @classmethod
     def of(cls, text: str) -> Form:
-        """``bytes``, ``string`` or ``json:id INT, name STRING``. Raises PipelineError."""
+        """Parse ``bytes``, ``string`` or ``json:id INT, name STRING``. Raises PipelineError."""
         if text in (BYTES, STRING):
             return cls(text)
         if text.startswith(JSON) and text[len(JSON) :].strip():

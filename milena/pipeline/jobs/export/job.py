@@ -1,4 +1,4 @@
-"""The job ``export``."""
+"""The job ``export``: appends new records of topics to a table."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 from milena.pipeline.jobs.export.commits import DATA, SETTINGS, STAGING, Export
 from milena.pipeline.jobs.export.decoding import COLUMNS, decoded
 from milena.pipeline.jobs.export.formats import Form
-from milena.pipeline.jobs.lock import held
+from milena.pipeline.jobs.lock import locked_folder
 from milena.pipeline.jobs.progress import Progress, silent
-from milena.pipeline.jobs.units import UNIT, planned, records_of
+from milena.pipeline.jobs.units import UNIT_BYTES, planned, records_of
 from milena.pipeline.options import SourceOptions, source_options
 
 if TYPE_CHECKING:
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 PARQUET: Final = "parquet"
 DELTA: Final = "delta"
 PARTITIONED: Final = ("topic", "date")
-"""The table's folders."""
+"""The columns by which the table is divided into folders."""
 AS_IT_IS: Final = Form()
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """``offsets``: exported by this run; ``commits``: of all runs; ``table``: its path."""
+    """The result of a run. ``offsets``: how many offsets this run exported; ``commits``: the number of commits of all
+    runs; ``table``: the path of the table."""
 
     offsets: int
     commits: int
@@ -44,14 +45,12 @@ def export(
     form: str = PARQUET,
     progress: Progress = silent,
 ) -> Exported:
-    """Append what is new in topics to the table in ``folder``/data, each record once. ``form``: PARQUET, or DELTA in a
-    session that has Delta Lake.
-
-    ``place``: the source's options that say where the records are; ``chosen``: those that say which. Raises
-    PipelineError, DataLoss if offsets that should come next are not there any more."""
+    """Append the new records of topics to the table in ``folder``/data, each record once. ``form``: PARQUET, or DELTA
+    in a session that has Delta Lake. ``place``: the source's options for the location of the records; ``chosen``: those
+    for the topics. Raises PipelineError, DataLoss if offsets after the last exported ones no longer exist."""
     options = source_options({**place, **chosen})
     settings = {"key": f"{key.kind}:{key.schema}", "value": f"{value.kind}:{value.schema}", "format": form}
-    with held(folder, SETTINGS, "export"):
+    with locked_folder(folder, SETTINGS, "export"):
         return _exported(spark, place, options, Export.opened(folder, settings), key, value, form, progress)
 
 
@@ -66,8 +65,8 @@ def _exported(
     progress: Progress,
 ) -> Exported:
     noted = table.noted()
-    begun = table.position if noted is None else table.position.behind(noted.ends, noted.ids)
-    units = ([] if noted is None else [noted]) + planned(options, begun, UNIT)
+    begun = table.position if noted is None else table.position.advanced(noted.ends, noted.ids)
+    units = ([] if noted is None else [noted]) + planned(options, begun, UNIT_BYTES)
     whole, done = sum(unit.size for unit in units), 0
     progress("exported", 0, whole, "bytes")
     for unit in units:

@@ -1,4 +1,4 @@
-"""The job ``profile``."""
+"""The job ``profile``: computes statistics of topics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from milena.pipeline.jobs.profile import tables
 from milena.pipeline.jobs.profile.page import page_of
 from milena.pipeline.jobs.progress import Progress, silent
 from milena.pipeline.jobs.results import Results, shown, topics_of
-from milena.pipeline.jobs.units import UNIT, Unit, planned, records_of
+from milena.pipeline.jobs.units import UNIT_BYTES, Unit, planned, records_of
 from milena.pipeline.options import SourceOptions, source_options
 from milena.pipeline.position import Position
 
@@ -24,7 +24,7 @@ TABLES: Final = ("partition-parts", "rate-parts", "key-parts", "topics", "partit
 
 @dataclass(frozen=True, slots=True)
 class Profiled:
-    """``offsets``: how many were read. ``page``: its path."""
+    """The result of a profile. ``offsets``: the number of offsets read; ``page``: the path of the page."""
 
     offsets: int
     page: str
@@ -40,8 +40,8 @@ def profile(
 ) -> Profiled:
     """Profile topics, into ``folder``: tables ``topics``, ``partitions``, ``rates``, ``keys``, and a page.
 
-    ``place``: the source's options that say where the records are; ``chosen``: those that say which are read.
-    Raises PipelineError."""
+    ``place``: the source's options for the location of the records; ``chosen``: those for the topics. Raises
+    PipelineError."""
     options = source_options({**place, **chosen})
     with Results.begun(folder, "profile", {**shown(place), "topics": topics_of(options.chosen)}, TABLES) as results:
         return _profiled(spark, place, options, results, progress)
@@ -51,7 +51,7 @@ def _profiled(
     spark: SparkSession, place: Mapping[str, str], options: SourceOptions, results: Results, progress: Progress
 ) -> Profiled:
     if results.plan is None:
-        results.plan = [unit.plain() for unit in planned(options, Position(), UNIT)]
+        results.plan = [unit.plain() for unit in planned(options, Position(), UNIT_BYTES)]
     units = units_of(results.plan)
     whole = sum(unit.size for unit in units)
     read = sum(unit.size for unit in units[: results.units_done()])
@@ -76,7 +76,8 @@ def _profiled(
 
 
 def _profile(spark: SparkSession, place: Mapping[str, str], results: Results, number: int, unit: Unit) -> None:
-    """The three are made of one reading: of a unit, as much is kept in memory or on disk."""
+    """Write the three tables of a unit. Spark caches the unit's records in memory or on disk, so that they are read
+    once."""
     from pyspark import StorageLevel
     from pyspark.sql.functions import lit
 
@@ -91,6 +92,6 @@ def _profile(spark: SparkSession, place: Mapping[str, str], results: Results, nu
 
 
 def units_of(plan: object) -> list[Unit]:
-    """Of a plan that was kept."""
+    """Return the units of a stored plan."""
     assert isinstance(plan, list)
     return [Unit.of(one) for one in plan]

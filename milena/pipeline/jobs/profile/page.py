@@ -1,4 +1,4 @@
-"""The page of a profile."""
+"""The HTML page of a profile."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from milena.report.page import page
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
-MOST: Final = 100
-"""Rows of a table on the page; Parquet has all of them."""
-MOST_TOPICS: Final = 12
-"""Topics in a plot: the largest."""
-MOST_POINTS: Final = 1500
-"""Points of a topic in a plot."""
+MAX_ROWS: Final = 100
+"""The maximum number of rows of a table on the page; the Parquet files have all of them."""
+MAX_PLOTTED_TOPICS: Final = 12
+"""The maximum number of topics in a plot; the largest ones are shown."""
+MAX_POINTS: Final = 1500
+"""The maximum number of points of a topic in a plot."""
 
 
 def page_of(place: Mapping[str, str], tables: Mapping[str, DataFrame]) -> str:
-    """``tables``: ``topics``, ``partitions``, ``rates``, ``keys``."""
-    topics = tables["topics"].orderBy("records", ascending=False).limit(MOST).collect()
-    names = [one.topic for one in topics[:MOST_TOPICS]]
+    """Return the page. ``tables``: the tables ``topics``, ``partitions``, ``rates`` and ``keys`` by name."""
+    topics = tables["topics"].orderBy("records", ascending=False).limit(MAX_ROWS).collect()
+    names = [one.topic for one in topics[:MAX_PLOTTED_TOPICS]]
     sums = ("count(*)", "coalesce(sum(records), 0)", "coalesce(sum(keyBytes + valueBytes), 0)")
     count, records, size = tables["topics"].selectExpr(*sums).collect()[0]
     verdict = f"{records:,} records in {count:,} topic{'' if count == 1 else 's'}, {bytes_text(size)}."
-    partitions = tables["partitions"].orderBy("topic", "partition").limit(MOST).collect()
+    partitions = tables["partitions"].orderBy("topic", "partition").limit(MAX_ROWS).collect()
     sections: list[Section] = [
         Facts("What was read", {name: value for name, value in place.items() if value}),
         _topics(topics),
@@ -68,7 +68,7 @@ def _rates(rates: DataFrame, names: list[str]) -> Plots:
     span = kept.agg(f.min(f.unix_seconds("time")), f.max(f.unix_seconds("time"))).first()
     assert span is not None
     begin, end = span[0] or 0, span[1] or 0
-    step = STEP * max(1, -(-(end - begin) // (STEP * MOST_POINTS)))
+    step = STEP * max(1, -(-(end - begin) // (STEP * MAX_POINTS)))
     time = f.timestamp_seconds(f.floor(f.unix_seconds("time") / step) * step).alias("time")
     merged = kept.groupBy("topic", time).agg(f.sum("records").alias("records"), f.sum("bytes").alias("bytes"))
     of_topic: dict[str, list[Row]] = {}
@@ -83,11 +83,11 @@ def _rates(rates: DataFrame, names: list[str]) -> Plots:
             for name, rows in of_topic.items()
         ]
         plots.append(Plot(title, unit, series))
-    return Plots("Rates", "time of the records (UTC)", plots, note=f"Means over {step} s.")
+    return Plots("Rates", "timestamp of the records (UTC)", plots, note=f"Means over {step} s.")
 
 
 def _keys(keys: DataFrame) -> Table:
-    top = keys.where("place <= 10").orderBy("topic", "place").limit(MOST).collect()
+    top = keys.where("place <= 10").orderBy("topic", "place").limit(MAX_ROWS).collect()
     rows: list[list[Cell]] = [
         [one.topic, shown_key(bytes(one.key), one.length), one.records, one.bytes, one.missed] for one in top
     ]
@@ -98,7 +98,8 @@ def _keys(keys: DataFrame) -> Table:
 
 
 def shown_key(key: bytes, length: int) -> str:
-    """As text if it is that, else in hexadecimal digits; with dots if it was cut."""
+    """Return a key for people: as text if it is UTF-8, otherwise in hexadecimal digits. ``length``: the key's length in
+    bytes; dots show that ``key`` is only its beginning."""
     text = key.decode(errors="replace")
     shown = text if text.isprintable() and "�" not in text else key.hex()
     return shown + ("…" if length > len(key) else "")

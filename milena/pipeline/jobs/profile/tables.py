@@ -1,4 +1,5 @@
-"""What a profile makes of records: DataFrame to DataFrame. What units of work make is merged."""
+"""The tables of a profile, computed from records: functions from DataFrame to DataFrame. Each unit of work gives a part
+of each table; the parts are merged at the end."""
 
 from __future__ import annotations
 
@@ -11,11 +12,11 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 from milena.pipeline.jobs.rows import LAST_MS
 
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp")
-"""What is read of a record."""
-MOST_KEYS: Final = 1000
-"""Keys of a topic that a unit keeps."""
-SHOWN: Final = 64
-"""Bytes of a key that are kept to name it."""
+"""The columns of the source that a profile reads."""
+MAX_KEYS: Final = 1000
+"""The maximum number of keys of a topic that are kept for a unit."""
+KEY_BYTES: Final = 64
+"""The maximum number of bytes of a key that are kept, to show it."""
 PARTITIONS: Final = StructType(
     [
         StructField("topic", StringType()),
@@ -37,9 +38,10 @@ PARTITIONS: Final = StructType(
         StructField("lateness", BinaryType()),
     ]
 )
-"""Of a unit. ``largest``: bytes of key and value of the largest record; ``first`` and ``last``: timestamps;
-``backwards``: records whose timestamp is lower than one before them in their partition and unit, ``latest``: ms, the
-most by which; ``sizes`` and ``lateness``: KLL sketches of bytes and ms; ``keys``: an HLL sketch."""
+"""PARTITIONS: one row per partition and unit. ``largest``: bytes of key and value of the largest record; ``first`` and
+``last``: timestamps; ``backwards``: the number of records whose timestamp is lower than one before them in their
+partition and unit; ``latest``: the largest such difference, in ms; ``sizes`` and ``lateness``: KLL sketches of bytes
+and ms; ``keys``: an HLL sketch."""
 RATES: Final = StructType(
     [
         StructField("topic", StringType()),
@@ -48,7 +50,7 @@ RATES: Final = StructType(
         StructField("bytes", LongType()),
     ]
 )
-"""Of a unit: by the time of the records, cut to STEP."""
+"""RATES: one row per topic, unit and interval of STEP seconds, by the records' timestamps."""
 KEYS: Final = StructType(
     [
         StructField("topic", StringType()),
@@ -60,21 +62,20 @@ KEYS: Final = StructType(
         StructField("passed", LongType()),
     ]
 )
-"""Of a unit: the keys with the most records. ``key``: its first SHOWN bytes. ``passed``: a key that is not here has at
-most so many records in the unit; 0 if all are here."""
+"""KEYS: the keys of a topic with the most records in a unit. ``key``: its first KEY_BYTES bytes. ``passed``: the
+maximum number of records of a key that is not in the table; 0 if all keys are."""
 STEP: Final = 60
-"""Seconds."""
+"""The width of an interval of ``rates``, in seconds."""
 
 
 def sized(records: DataFrame) -> DataFrame:
-    """Records of COLUMNS to what the steps below need of each: no values, keys that are cut to SHOWN, and times up to
-    LAST_MS."""
+    """Return records without their values: with sizes, keys cut to KEY_BYTES, and timestamps of at most LAST_MS."""
     return records.select(
         "topic",
         "partition",
         "offset",
         f.least("timestamp", f.timestamp_millis(f.lit(LAST_MS))).alias("timestamp"),
-        f.substring("key", 1, SHOWN).alias("key"),
+        f.substring("key", 1, KEY_BYTES).alias("key"),
         f.octet_length("key").alias("length"),
         f.xxhash64("key").alias("hash"),
         f.octet_length("value").alias("valueLength"),
@@ -85,7 +86,8 @@ def sized(records: DataFrame) -> DataFrame:
 
 
 def late(records: DataFrame) -> DataFrame:
-    """Sized records with ``late``: by how many ms the timestamp is below the highest one before in the partition."""
+    """Return ``sized`` records with the column ``late``: by how many ms the timestamp is below the highest timestamp
+    before it in the partition."""
     rows = "rows between unbounded preceding and 1 preceding"
     before = f"max(timestamp) over (partition by topic, partition order by offset {rows})"
     behind = f.expr(f"unix_millis({before}) - unix_millis(timestamp)")
@@ -93,7 +95,7 @@ def late(records: DataFrame) -> DataFrame:
 
 
 def by_partition(records: DataFrame) -> DataFrame:
-    """Sized records with ``late`` to PARTITIONS."""
+    """Return PARTITIONS for records with the column ``late``."""
     made = records.groupBy("topic", "partition").agg(
         f.count("*").alias("records"),
         _sum("length").alias("keyBytes"),
@@ -119,26 +121,26 @@ def _sum(name: str) -> Column:
 
 
 def by_time(records: DataFrame) -> DataFrame:
-    """Sized records to RATES."""
+    """Return RATES for ``sized`` records."""
     step = f.timestamp_seconds(f.floor(f.unix_seconds("timestamp") / STEP) * STEP)
     return records.groupBy("topic", step.alias("time")).agg(f.count("*").alias("records"), f.sum("size").alias("bytes"))
 
 
 def by_key(records: DataFrame) -> DataFrame:
-    """Sized records to KEYS."""
+    """Return KEYS for ``sized`` records."""
     named = records.where("length is not null")
     counted = named.groupBy("topic", "key", "length", "hash").agg(
         f.count("*").alias("records"), f.sum("size").alias("bytes")
     )
     place = f.expr("row_number() over (partition by topic order by records desc, hash)")
-    ranked = counted.withColumn("place", place).where(f.col("place") <= MOST_KEYS + 1)
-    passed = f.expr(f"coalesce(max(case when place > {MOST_KEYS} then records end) over (partition by topic), 0)")
-    kept = ranked.withColumn("passed", passed).where(f.col("place") <= MOST_KEYS)
+    ranked = counted.withColumn("place", place).where(f.col("place") <= MAX_KEYS + 1)
+    passed = f.expr(f"coalesce(max(case when place > {MAX_KEYS} then records end) over (partition by topic), 0)")
+    kept = ranked.withColumn("passed", passed).where(f.col("place") <= MAX_KEYS)
     return kept.select(*KEYS.fieldNames())
 
 
 def partitions(parts: DataFrame) -> DataFrame:
-    """PARTITIONS of all units to one row for each partition, with quantiles in place of sketches."""
+    """Return one row for each partition from PARTITIONS of all units, with quantiles in place of sketches."""
     made = parts.groupBy("topic", "partition").agg(
         *(f.sum(name).alias(name) for name in ("records", "keyBytes", "valueBytes")),
         f.max("largest").alias("largest"),
@@ -157,7 +159,8 @@ def partitions(parts: DataFrame) -> DataFrame:
 
 
 def topics(parts: DataFrame) -> DataFrame:
-    """PARTITIONS of all units to one row for each topic. ``skew``: records of the largest partition, to the mean."""
+    """Return one row for each topic from PARTITIONS of all units. ``skew``: the number of records of the largest
+    partition, divided by the mean."""
     of_partitions = parts.groupBy("topic", "partition").agg(f.sum("records").alias("records"))
     skew = of_partitions.groupBy("topic").agg(
         f.count("*").alias("partitions"), (f.max("records") / f.avg("records")).alias("skew")
@@ -186,14 +189,14 @@ def _resolved(made: DataFrame) -> DataFrame:
 
 
 def rates(parts: DataFrame) -> DataFrame:
-    """RATES of all units, merged."""
+    """Return the merged RATES of all units."""
     made = parts.groupBy("topic", "time").agg(f.sum("records").alias("records"), f.sum("bytes").alias("bytes"))
     return made.select(*RATES.fieldNames())
 
 
 def keys(parts: DataFrame) -> DataFrame:
-    """KEYS of all units, the most frequent ones of each topic. ``records`` is what was counted; it may be too low
-    by ``missed`` at most."""
+    """Return the most frequent keys of each topic from KEYS of all units. ``records``: the number of records counted,
+    which may be too low by at most ``missed``."""
     bound = parts.groupBy("topic", "unit").agg(f.max("passed").alias("passed"))
     bound = bound.groupBy("topic").agg(f.sum("passed").alias("whole"))
     made = parts.groupBy("topic", "key", "length", "hash").agg(
@@ -201,5 +204,5 @@ def keys(parts: DataFrame) -> DataFrame:
     )
     made = made.join(bound, "topic").withColumn("missed", f.col("whole") - f.col("counted"))
     place = f.expr("row_number() over (partition by topic order by records desc, hash)")
-    ranked = made.withColumn("place", place).where(f.col("place") <= MOST_KEYS)
+    ranked = made.withColumn("place", place).where(f.col("place") <= MAX_KEYS)
     return ranked.select("topic", "key", "length", "records", "bytes", "missed", "place")

@@ -1,8 +1,7 @@
-"""The job ``replay``.
-
-A partition's records are written by one task, in their order. Before a unit is written, the ends of the target's logs
-are stored: a replay that was interrupted within a unit knows how many of its records were written, and continues after
-them. This requires that no other client writes to the target's topics.
+"""The job ``replay``: writes the records of topics to another cluster. A partition's records are written by one task,
+in their order. Before a unit is written, the ends of the target's logs are stored: a replay that was interrupted within
+a unit knows how many of its records were written, and continues after them. This requires that no other client writes
+to the target's topics.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from milena.protocol.types import TopicPartition
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-UNIT: Final = 64 << 20
+UNIT_BYTES: Final = 64 << 20
 """The approximate size of a unit in bytes."""
-MOST: Final = 500_000
+MAX_OFFSETS: Final = 500_000
 """The maximum number of offsets of a unit."""
-SECONDS: Final = 5
-"""If the rate is limited, a unit has at most the records of this time."""
+UNIT_SECONDS: Final = 5
+"""With a limited rate, a unit has at most the records that may be written in this number of seconds."""
 COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 BEGUN: Final = "begun"
 
@@ -57,9 +56,9 @@ def replay(
     pace: Callable[[int], None] = lambda _: None,
     progress: Progress = silent,
 ) -> Replayed:
-    """Write the records of topics to the topics with the same names at ``to`` (HOST:PORT,...). ``folder`` stores the
-    progress: another run with the same folder writes the records that are new. ``rate``: records per second, 0 for no
-    limit; ``pace`` is called with the number of records that were written, and waits.
+    """Write the records of topics to the topics with the same names at ``to`` (HOST:PORT,...). The progress is stored
+    in ``folder``: another run with the same folder writes the records that were added since. ``rate``: records per
+    second, 0 for no limit; ``pace`` is called with the number of records written, and waits to limit the rate.
 
     ``place``: the source's options for the location of the records; ``chosen``: those for the topics. The session
     should have ``spark.task.maxFailures`` 1: a task that Spark runs again writes its records again.
@@ -82,8 +81,8 @@ def _replayed(
 ) -> Replayed:
     units = _units(results.plan)
     if results.units_done() == len(units):
-        most = min(MOST, rate * SECONDS) if rate else MOST
-        units += [part for unit in planned(options, _position(units), UNIT) for part in cut(unit, most)]
+        most = min(MAX_OFFSETS, rate * UNIT_SECONDS) if rate else MAX_OFFSETS
+        units += [part for unit in planned(options, _position(units), UNIT_BYTES) for part in split_unit(unit, most)]
         results.plan = [unit.plain() for unit in units]
     left = units[results.units_done() :]
     whole, done, records = sum(unit.offsets for unit in left), 0, 0
@@ -93,7 +92,7 @@ def _replayed(
         before = _before(results, number, there, to)
         written = {place: end - before.ends[place] for place, end in there.ends.items()}
         frame = ordered(records_of(spark, {**place, "includeHeaders": "true"}, unit, COLUMNS))
-        rows = behind(frame, written).drop("offset")
+        rows = without_written(frame, written).drop("offset")
         rows.write.format("milena").option("kafka.bootstrap.servers", to).mode("append").save()
         new = sum(ends_of(to, unit.ranges).ends.values()) - sum(there.ends.values())
         results.done(number)
@@ -105,12 +104,13 @@ def _replayed(
 
 
 def ordered(records: DataFrame) -> DataFrame:
-    """Those of a partition together and in their order."""
+    """Return the records with those of a partition together, in the order of their offsets."""
     return records.repartition("topic", "partition").sortWithinPartitions("topic", "partition", "offset")
 
 
-def behind(records: DataFrame, written: Mapping[TopicPartition, int]) -> DataFrame:
-    """Without the first so many of each partition, which were written before. ``records``: as ``ordered``."""
+def without_written(records: DataFrame, written: Mapping[TopicPartition, int]) -> DataFrame:
+    """Return the records of ``ordered`` that have not been written yet. ``written``: for each partition, how many of
+    its first records an interrupted run has written."""
     skipped = {place: count for place, count in written.items() if count}
     if not skipped:
         return records
@@ -122,8 +122,8 @@ def behind(records: DataFrame, written: Mapping[TopicPartition, int]) -> DataFra
     return ordered(kept)
 
 
-def cut(unit: Unit, most: int) -> Iterator[Unit]:
-    """The same in units of at most ``most`` offsets."""
+def split_unit(unit: Unit, most: int) -> Iterator[Unit]:
+    """Split a unit into units of at most ``most`` offsets."""
     step = max(1, most // max(1, len(unit.ranges)))
     left = dict(unit.ranges)
     while left:
@@ -138,16 +138,16 @@ def _units(plan: object) -> list[Unit]:
 
 
 def _position(units: list[Unit]) -> Position:
-    """Behind all of them."""
+    """Return the position after all units."""
     found = Position()
     for unit in units:
-        found = found.behind(unit.ends, unit.ids)
+        found = found.advanced(unit.ends, unit.ids)
     return found
 
 
 def _before(results: Results, number: int, now: Position, to: str) -> Position:
-    """Where the target's logs ended before a unit was begun for the first time. ``now``: where they end. Raises
-    PipelineError."""
+    """Return the end offsets of the target's logs before the unit was started for the first time. ``now``: their
+    present end offsets, stored for a unit that is started for the first time. Raises PipelineError."""
     kept = _kept(results, number)
     last = kept or _kept(results, number - 1) or now
     for topic in last.recreated(now.ids):
@@ -156,18 +156,19 @@ def _before(results: Results, number: int, now: Position, to: str) -> Position:
         results.keep(os.path.join(BEGUN, str(number)), json.dumps(now.plain()).encode())
         return now
     if kept.ends.keys() != now.ends.keys():
-        raise PipelineError(f"{results.path(BEGUN, str(number))} is not what this job has written")
+        raise PipelineError(f"{results.path(BEGUN, str(number))} was not written by this job")
     for (topic, partition), end in now.ends.items():
         if end < kept.ends[topic, partition]:
             raise PipelineError(
-                f"at {to}, {topic}-{partition} ended at {kept.ends[topic, partition]}, and ends at {end} now: it has "
+                f"at {to}, {topic}-{partition} ended at {kept.ends[topic, partition]}, and now ends at {end}: it has "
                 "lost records"
             )
     return kept
 
 
 def _kept(results: Results, number: int) -> Position | None:
-    """What was written down of a unit, if it was begun. Raises PipelineError."""
+    """Return the position of the target that was stored when the unit was started for the first time; None if it was
+    not started. Raises PipelineError."""
     path = results.path(BEGUN, str(number))
     if not os.path.exists(path):
         return None

@@ -1,4 +1,4 @@
-"""Where a replay writes to."""
+"""The topics that a replay writes to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from milena.protocol.uuids import to_text
 
 
 def ends_of(bootstrap: str, places: Iterable[TopicPartition]) -> Position:
-    """Where the logs of these partitions end. Raises PipelineError, also if one does not exist."""
+    """Return the end offsets of the logs of these partitions, and the ids of their topics. Raises PipelineError, also
+    if a partition does not exist."""
     wanted = sorted(places)
     with LoopThread() as loop:
         brokers = Brokers(loop, source_options({"kafka.bootstrap.servers": bootstrap, "subscribePattern": ".*"}))
@@ -22,10 +23,12 @@ def ends_of(bootstrap: str, places: Iterable[TopicPartition]) -> Position:
         for topic, number in wanted:
             view = topics.get(topic)
             if view is None or view.error:
-                raise PipelineError(f"there is no topic {topic} at {bootstrap}: create it, with as many partitions")
+                raise PipelineError(
+                    f"there is no topic {topic} at {bootstrap}: create it with as many partitions as its source"
+                )
             if number not in view.partitions:
                 raise PipelineError(
-                    f"topic {topic} at {bootstrap} has {len(view.partitions)} partitions, and there are records of "
+                    f"topic {topic} at {bootstrap} has {len(view.partitions)} partitions, but there are records of "
                     f"partition {number}"
                 )
         ids = {topic: to_text(topics[topic].id or ZERO_UUID) for topic, _ in wanted}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from milena.broker.groups.cleaning import TopicsView
 from milena.broker.groups.coordinator import GroupCoordinator
+from milena.broker.groups.deleted_topic_offsets import TopicsView
 from milena.broker.groups.model import GroupSettings
 from milena.broker.metadata.current_metadata import CurrentMetadata
 from milena.broker.metadata.own_changes import OwnChanges

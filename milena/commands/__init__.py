@@ -1,1 +1,1 @@
-"""The subcommands of `milena`, one module or folder each."""
+"""The subcommands of `milena`: one module or folder for each."""

@@ -136,16 +136,16 @@ async def alter(values: Values, cluster: Cluster) -> int:
     try:
         await admin.alter_configs(cluster, admin.BROKER_RESOURCE, name, dict(values.config), values.delete_config)
     except KafkaError as error:
-        raise UserError(f"{called(name)}: {explain(error)}") from None
+        raise UserError(f"{text_of_resource(name)}: {explain(error)}") from None
     return 0
 
 
 async def configs_of(cluster: Cluster, name: str) -> list[admin.ConfigEntry]:
-    """Raises UserError."""
+    """Return the configuration of a broker, or the cluster-wide default (""). Raises UserError."""
     try:
         return await admin.describe_configs(cluster, admin.BROKER_RESOURCE, name)
     except KafkaError as error:
-        raise UserError(f"{called(name)}: {explain(error)}") from None
+        raise UserError(f"{text_of_resource(name)}: {explain(error)}") from None
 
 
 async def any_broker(cluster: Cluster) -> str:
@@ -159,7 +159,7 @@ def resource_of(values: Values) -> str:
     return "" if values.broker is None else str(number_of(values.broker))
 
 
-def called(name: str) -> str:
+def text_of_resource(name: str) -> str:
     return f"broker {name}" if name else "the cluster-wide default"
 
 

@@ -1,4 +1,5 @@
-"""`milena chaos`: clients work on a cluster while faults are injected; the history of their operations is judged."""
+"""`milena chaos`: runs clients against a cluster while faults are injected, and checks the history of their
+operations."""
 
 from __future__ import annotations
 
@@ -70,8 +71,8 @@ CHAOS = CommandLine(
 
 
 def main(arguments: Sequence[str], setting: Setting | None = None) -> int:
-    """Return the exit code. ``setting``: places and libraries to choose from; None for those of the wheel. Raise
-    UserError."""
+    """Run the command and return the exit code. ``setting``: the environments and client libraries to choose from; None
+    for those of the installed package. Raises UserError."""
     options = CHAOS.parse(arguments)
     if options.help:
         print(CHAOS.help())
@@ -102,7 +103,7 @@ def main(arguments: Sequence[str], setting: Setting | None = None) -> int:
     if options.history is not None:
         _check_writable(Path(options.history))
     report = _report_folder(options.report)
-    task = Task(options.on, order, report, again_of(arguments, setting.program), names, options.port, options.tier)
+    task = Task(options.on, order, report, repetition_of(arguments, setting.program), names, options.port, options.tier)
     try:
         return perform(task, setting)
     finally:
@@ -110,8 +111,9 @@ def main(arguments: Sequence[str], setting: Setting | None = None) -> int:
             copy_history(report, Path(options.history))
 
 
-def again_of(arguments: Sequence[str], program: Sequence[str]) -> str:
-    """Return the command that repeats a run. It has no --report, because that folder is no longer empty."""
+def repetition_of(arguments: Sequence[str], program: Sequence[str]) -> str:
+    """Return the command line that repeats a run, without --report, because the report's folder is not empty any
+    more."""
     kept: list[str] = []
     left = list(arguments)
     while left:
@@ -147,7 +149,7 @@ def _report_folder(name: str | None) -> Path:
 
 
 def _check_writable(file: Path) -> None:
-    """Report a path that cannot be written before the run."""
+    """Check before the run that a file can be written. Raises UserError."""
     try:
         file.write_text("")
     except OSError as error:

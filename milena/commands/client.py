@@ -20,13 +20,13 @@ from milena.runtime.numbers import whole
 from milena.runtime.process import real_runtime
 
 VARIABLE = "MILENA_BOOTSTRAP"
-OF_UP = "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"
-"""The bootstrap servers of a default `milena up`."""
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"
+"""The bootstrap servers of a `milena up` with default options."""
 BOOTSTRAP = Option(
     "--bootstrap-server",
     f"bootstrap servers, or {VARIABLE} in the environment",
     "HOST:PORT,...",
-    default=os.environ.get(VARIABLE) or OF_UP,
+    default=os.environ.get(VARIABLE) or DEFAULT_BOOTSTRAP,
     short="-b",
 )
 
@@ -37,7 +37,8 @@ Commands: TypeAlias = Mapping[str, tuple[CommandLine, Callable[[Values, Cluster]
 
 
 def run_one_of(name: str, commands: Commands, arguments: Sequence[str]) -> int:
-    """`milena NAME COMMAND ...`: run the body of that command. Raises UserError."""
+    """Run the subcommand that ``arguments`` name, as in `milena NAME COMMAND ...`, and return the exit code. Raises
+    UserError."""
     meant = chosen(name, commands, arguments)
     if meant is None:
         return 0
@@ -71,7 +72,7 @@ async def _run(addresses: list[tuple[str, int]], body: Body) -> int:
 
 
 def parse_addresses(text: str) -> list[tuple[str, int]]:
-    """``host:port,...``; IPv6 hosts in brackets. Raises UsageError."""
+    """Parse ``host:port,...``, with IPv6 hosts in brackets. Raises UsageError."""
     source = VARIABLE if text == os.environ.get(VARIABLE) else "--bootstrap-server"
     addresses = []
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -92,7 +93,8 @@ def explain(error: KafkaError) -> str:
 
 
 async def partitions_named(cluster: Cluster, words: Sequence[str]) -> list[TopicPartition]:
-    """Resolve ``TOPIC`` (all partitions) and ``TOPIC:PARTITION``. Raises UserError if there is no such topic."""
+    """Return the partitions that ``words`` name: ``TOPIC`` (all its partitions) or ``TOPIC:PARTITION``. Raises
+    UserError if there is no such topic."""
     wanted = [split_partition(word) for word in words]
     view = await cluster.metadata([*dict.fromkeys(topic for topic, _ in wanted)])
     found: dict[TopicPartition, None] = {}
@@ -105,7 +107,7 @@ async def partitions_named(cluster: Cluster, words: Sequence[str]) -> list[Topic
 
 
 def split_partition(word: str) -> tuple[str, int | None]:
-    """``TOPIC:PARTITION`` or ``TOPIC``. Raises UsageError."""
+    """Parse ``TOPIC:PARTITION`` or ``TOPIC``; the partition of the latter is None. Raises UsageError."""
     topic, colon, number = word.partition(":")
     if not topic or (colon and not number.isdecimal()):
         raise UsageError(f"{word}: write it as TOPIC or TOPIC:PARTITION")
@@ -121,7 +123,8 @@ def outcome_of(partition: TopicPartition, error: KafkaError | None) -> dict[str,
 def print_outcomes(
     outcomes: Mapping[TopicPartition, KafkaError | None], done: Callable[[TopicPartition], str], *, as_json: bool
 ) -> int:
-    """Print a line for each successful partition. Raises UserError with the errors of the others.
+    """Print a line for each partition that succeeded; ``done`` returns its text. Raises UserError with the errors of
+    the other partitions.
 
     ``as_json``: print one document with all results; the exit code says whether all succeeded.
     """

@@ -24,7 +24,7 @@ HELP: Final = Option("--help", "show the command's help", short="-h")
 
 
 class Word(NamedTuple):
-    """A subcommand, with its own subcommands or its options."""
+    """A word that can be completed: a subcommand, with its own subcommands or its options."""
 
     name: str
     about: str
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def words_of(commands: Mapping[str, tuple[str, str]]) -> list[Word]:
-    """Return the subcommands with their options and subcommands, as defined in their modules."""
+    """Return the subcommands of milena with their options and subcommands, as their modules define them."""
     found = []
     for name, (place, about) in commands.items():
         module = import_module(place.partition(":")[0])
@@ -70,13 +70,13 @@ def _names(options: Sequence[Option]) -> list[str]:
 
 
 def _with_values(commands: Sequence[Word]) -> str:
-    """Return the options that take a value, as a shell pattern."""
+    """Return a shell pattern that matches all options that take a value."""
     options = [option for one in commands for word in (one, *one.words) for option in word.options]
     return "|".join(sorted(set(_names([option for option in options if option.value]))))
 
 
 def bash(commands: Sequence[Word]) -> str:
-    """The script for bash. Files are completed if no word fits, and after an option that takes a value."""
+    """Return the script for bash. It completes file names if no word fits, and after an option that takes a value."""
     cases = []
     for one in commands:
         if one.words:
@@ -110,8 +110,8 @@ def bash(commands: Sequence[Word]) -> str:
 
 
 def zsh(commands: Sequence[Word]) -> str:
-    """The script for zsh: words and options with descriptions; files as in bash. May be installed in ``fpath`` as
-    ``_milena``."""
+    """Return the script for zsh. It completes words and options with descriptions, and file names as in bash. It may be
+    installed in ``fpath`` as ``_milena``."""
     cases: list[str] = []
     for one in commands:
         if one.words:
@@ -150,8 +150,8 @@ def _for_describe(name: str) -> str:
 
 
 def fish(commands: Sequence[Word]) -> str:
-    """The script for fish: words and options with descriptions. The position of a word matters: a topic may be named
-    ``group``."""
+    """Return the script for fish. It completes words and options with descriptions. A word counts as a subcommand only
+    at its position, since a topic may be named ``group``."""
     return "\n".join([_FISH_PLACES, *_fish_lines(commands)])
 
 
@@ -176,7 +176,8 @@ def _fish_option(condition: str, option: Option) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Quote for bash, zsh and fish, in which a single quote within single quotes is escaped differently."""
+    """Quote a text so that bash, zsh and fish read it. They escape a single quote within single quotes differently, so
+    it is replaced."""
     return "'" + text.replace("'", "\u2019") + "'"
 
 

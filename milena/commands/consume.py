@@ -35,9 +35,7 @@ COMMAND = CommandLine(
             "GROUP",
             short="-G",
         ),
-        Option(
-            "--rack", "where this consumer is: nearer replicas serve it, if the brokers select them", "RACK", default=""
-        ),
+        Option("--rack", "this consumer's rack: brokers may select a replica there to serve it", "RACK", default=""),
         Option("--partition", "read this partition alone", "N", convert=int, short="-p"),
         Option("--offset", "start here (with --partition)", "N", convert=int, short="-o"),
         Option("--max", "stop after N records", "N", convert=int, short="-c"),
@@ -54,7 +52,8 @@ COMMAND = CommandLine(
 )
 BASE64 = "base64"
 UNEXPLAINED = (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.CORRUPT_MESSAGE)
-"""The error codes of a partition whose records, on disk or in the tier, are missing or damaged."""
+"""The error codes that a broker returns for missing or damaged records, on disk or in the tier; only its log has the
+details."""
 WAIT = 1.0
 """The timeout of one poll in seconds; Ctrl-C is handled at any time."""
 
@@ -88,9 +87,9 @@ async def consume(values: Values, cluster: Cluster) -> int:
     printed = 0
     try:
         while values.max is None or printed < values.max:
-            room = 500 if values.max is None else min(500, values.max - printed)
+            limit = 500 if values.max is None else min(500, values.max - printed)
             async with explained(cluster, values.topic):
-                records = await consumer.poll(WAIT, room)
+                records = await consumer.poll(WAIT, limit)
             for record in records:
                 if record.offset < ends.get(record.partition, record.offset + 1):
                     show(record, values)
@@ -105,7 +104,7 @@ async def consume(values: Values, cluster: Cluster) -> int:
 
 @asynccontextmanager
 async def explained(cluster: Cluster, topic: str) -> AsyncIterator[None]:
-    """Turn errors without detail into a UserError that points to the brokers' logs."""
+    """Convert errors without details (UNEXPLAINED) into a UserError that names the brokers' logs."""
     try:
         yield
     except KafkaError as error:
@@ -125,7 +124,8 @@ async def is_tiered(cluster: Cluster, topic: str) -> bool:
 
 
 async def check_offset(cluster: Cluster, topic: str, partition: int, offset: int) -> None:
-    """Raises UserError if the partition does not have the offset: the consumer would silently start elsewhere."""
+    """Check that the partition has the offset, because the consumer would silently start at another one. Raises
+    UserError."""
     start, end = [(await find_offset(cluster, topic, partition, where)).offset for where in (EARLIEST, LATEST)]
     if not start <= offset <= end:
         raise UserError(f"--offset {offset}: {topic}-{partition} begins at {start} and ends before {end}")
@@ -138,7 +138,7 @@ def at_end(consumer: Consumer, topic: str, ends: Mapping[int, int]) -> bool:
 
 
 async def consume_group(values: Values, cluster: Cluster) -> int:
-    """Print as a member of a group, committing what was printed."""
+    """Print records as a member of a group, and commit their offsets after printing them."""
     await cluster.topic(values.topic, fresh=True)
     reset = "earliest" if values.from_beginning else "latest"
     consumer = GroupConsumer(cluster, values.group, [values.topic], reset=reset, rack=values.rack)
@@ -159,7 +159,7 @@ async def consume_group(values: Values, cluster: Cluster) -> int:
 
 
 def show(record: ConsumedRecord, values: Values) -> None:
-    """Print one record in the requested form."""
+    """Print one record in the format that the options select."""
     if values.json:
         print(json.dumps(record_of(record), ensure_ascii=False))
         return
@@ -170,8 +170,8 @@ def show(record: ConsumedRecord, values: Values) -> None:
 
 
 def record_of(record: ConsumedRecord) -> dict[str, object]:
-    """Return a record for JSON. Bytes that are not UTF-8 are in base64, marked by ``"value_encoding": "base64"`` or a
-    third item of a header."""
+    """Return a record for JSON. Bytes that are not UTF-8 are in base64, which ``"key_encoding": "base64"``,
+    ``"value_encoding": "base64"`` or a third item of a header show."""
     shown: dict[str, object] = {
         "topic": record.topic,
         "partition": record.partition,

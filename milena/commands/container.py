@@ -1,8 +1,8 @@
 """`milena container`: `milena node`, configured as Kafka's container image configures its node.
 
 It does what the scripts of the image apache/kafka do (docker/jvm/launch, docker/resources/common-scripts,
-KafkaDockerWrapper): arguments are variables, ``KAFKA_*`` variables override a mounted ``server.properties``, and
-without either there is a default configuration. ``/etc/kafka/docker/run`` of Milena's image runs this.
+KafkaDockerWrapper): arguments are variables, ``KAFKA_*`` variables override a mounted ``server.properties``, and if
+neither exists, a default configuration is used. ``/etc/kafka/docker/run`` of Milena's image runs this.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def end_by_sigterm() -> None:
-    """Exit on SIGTERM until the node installs its handler: the first process of a container ignores it by default.
-    /etc/kafka/docker/run blocks the signal until here."""
+    """Let SIGTERM end the process until the node installs its own handler: the kernel ignores the default action for
+    the first process of a container. /etc/kafka/docker/run blocks the signal until here."""
     signal.signal(signal.SIGTERM, _ended)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
@@ -101,7 +101,7 @@ def variables(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def warn_of(environment: Mapping[str, str]) -> None:
-    """Print which variables of Kafka's image are set and have no effect."""
+    """Print a warning for each variable of Kafka's image that is set but has no effect."""
     idle = [name for name in WITHOUT_EFFECT if environment.get(name)]
     if idle:
         verb = "has" if len(idle) == 1 else "have"
@@ -110,7 +110,8 @@ def warn_of(environment: Mapping[str, str]) -> None:
 
 
 def configuration_file(environment: Mapping[str, str], mounted: str = MOUNTED, defaults: str = DEFAULTS) -> str | None:
-    """Return the file to start with. An empty mounted file is ignored. Raises UserError if it cannot be read."""
+    """Return the configuration file to use, or None if the environment has the whole configuration. An empty mounted
+    file is ignored. Raises UserError if it cannot be read."""
     from milena.config.sources import from_environment
 
     if os.path.lexists(mounted) and read(mounted).strip():
@@ -151,7 +152,8 @@ def settings(environment: Mapping[str, str], file: str) -> dict[str, str]:
 
 
 def implied(environment: Mapping[str, str], file: str) -> dict[str, str]:
-    """Return variables that follow from the given ones. ``file``: the content of the configuration file."""
+    """Return the values of variables that are not set but follow from those that are. ``file``: the content of the
+    configuration file."""
     from milena.config.sources import from_environment
 
     own, both, added = from_environment(environment), settings(environment, file), {}
@@ -174,8 +176,8 @@ def implied(environment: Mapping[str, str], file: str) -> dict[str, str]:
 
 
 def only_voter(settings: Mapping[str, str]) -> str | None:
-    """Return controller.quorum.voters for a combined node without voters: itself. Kafka's image refuses to start
-    then."""
+    """Return controller.quorum.voters for a combined node that names no voters: the node itself; None for other nodes.
+    Kafka's image refuses to start then."""
     roles = {role.strip() for role in settings.get("process.roles", "").split(",")}
     name = re.escape(settings.get("controller.listener.names", "").split(",")[0].strip())
     listener = re.search(rf"(?:^|,)\s*{name}://[^,]*:(\d+)", settings.get("listeners", ""), re.IGNORECASE)
@@ -185,8 +187,8 @@ def only_voter(settings: Mapping[str, str]) -> str | None:
 
 
 def check_advertised(settings: Mapping[str, str]) -> None:
-    """Raises UserError if a controller-only node advertises listeners that it does not have. Kafka's image rejects any;
-    since KIP-853 Kafka accepts those of the controller."""
+    """Raise UserError if a controller-only node advertises listeners that it does not have. Kafka's image rejects all
+    advertised listeners of such a node; Kafka itself accepts those of the controller since KIP-853."""
     if settings.get("process.roles", "").strip() != "controller":
         return
     own = {name.strip().upper() for name in settings.get("controller.listener.names", "").split(",")}
@@ -200,8 +202,8 @@ def check_advertised(settings: Mapping[str, str]) -> None:
 
 
 def check_folders(settings: Mapping[str, str]) -> None:
-    """Raises UserError if no log directory is usable, or the tier's folder is not: a volume is missing or belongs to
-    another user."""
+    """Raise UserError if no log directory can be used, or the tier's folder cannot, because a volume is missing or
+    belongs to another user."""
     folders = [folder.strip() for folder in (settings.get("log.dirs") or settings.get("log.dir", "")).split(",")]
     faults = [fault for fault in map(fault_of, filter(None, folders)) if fault is not None]
     if faults and len(faults) == len(folders):
@@ -214,7 +216,8 @@ def check_folders(settings: Mapping[str, str]) -> None:
 
 
 def fault_of(folder: str) -> str | None:
-    """Return why this user cannot store files there, or None. The folder is created if it is missing."""
+    """Return the reason why this process's user cannot store files in a folder; None if it can. The folder is created
+    if it is missing."""
     user = os.geteuid()
     try:
         os.makedirs(folder, exist_ok=True)
@@ -230,8 +233,8 @@ def fault_of(folder: str) -> str | None:
 
 
 def checked(environment: Mapping[str, str], name: str, default: str, convert: Callable[[str], object]) -> str:
-    """Return a variable's value. Raises UserError naming the variable, not the option of `milena node` that it
-    becomes."""
+    """Return a variable's value. Raises UserError, whose message names the variable and not the option of `milena node`
+    to which it is converted."""
     value = environment.get(name) or default
     try:
         convert(value)
@@ -241,7 +244,7 @@ def checked(environment: Mapping[str, str], name: str, default: str, convert: Ca
 
 
 def options(environment: Mapping[str, str]) -> list[str]:
-    """Return the options of `milena node`. Raises UserError."""
+    """Return the options of `milena node` that follow from the variables. Raises UserError."""
     port = checked(environment, "MILENA_METRICS_PORT", METRICS_PORT, port_number)
     found = ["--control", port, "--control-host", "0.0.0.0"]
     if environment.get(LAB):

@@ -30,21 +30,21 @@ class Damage(Exception):
 
 
 class UnknownKind(Exception):
-    """The file's name is of no known kind."""
+    """The file's name does not match any kind of file that can be printed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """The part of a log to print."""
+class Range:
+    """Which batches of a log are printed."""
 
     records: bool = True
     from_offset: int = 0
     max_batches: int | None = None
 
 
-def dump(path: str, wanted: Wanted) -> Iterator[str]:
-    """Yield the lines of one file. Raises UnknownKind at once, OSError, and Damage after the lines before the
-    damage."""
+def dump(path: str, wanted: Range) -> Iterator[str]:
+    """Return the lines of one file. Raises UnknownKind at once. The iterator raises OSError, and Damage after it has
+    yielded the lines that precede the damage."""
     file = Path(path)
     name = file.name.removesuffix(".deleted")
     suffix = file.suffixes[-2] if file.name.endswith(".deleted") and len(file.suffixes) > 1 else file.suffix
@@ -53,11 +53,11 @@ def dump(path: str, wanted: Wanted) -> Iterator[str]:
     reader = _TEXTS.get(name) or _BINARIES.get(suffix)
     if reader is None:
         kinds = ", ".join([".log", ".checkpoint", *_BINARIES, *_TEXTS])
-        raise UnknownKind(f"the name is of no known kind of file ({kinds})")
+        raise UnknownKind(f"the name does not end like a known kind of file ({kinds})")
     return reader(file)
 
 
-def _batches(file: Path, wanted: Wanted) -> Iterator[str]:
+def _batches(file: Path, wanted: Range) -> Iterator[str]:
     content = (
         Content.METADATA if file.suffix == ".checkpoint" else Content.of_topic(file.parent.name.rpartition("-")[0])
     )
@@ -69,7 +69,7 @@ def _batches(file: Path, wanted: Wanted) -> Iterator[str]:
         except CorruptBatch as error:
             raise Damage(f"at position {position}: {error}") from None
         if size is None or position + size > len(data):
-            raise Damage(f"{len(data) - position} bytes at position {position} are not a whole batch")
+            raise Damage(f"{len(data) - position} bytes at position {position} are not a complete batch")
         batch = BatchView(data[position : position + size])
         if batch.last_offset >= wanted.from_offset:
             yield from describe_batch(batch, position, content, records=wanted.records)
@@ -88,10 +88,10 @@ def _mapped(file: Path) -> memoryview:
 
 def _entries(file: Path, shape: struct.Struct) -> Iterator[tuple[int, ...]]:
     data = file.read_bytes()
-    whole = len(data) - len(data) % shape.size
-    yield from shape.iter_unpack(data[:whole])
-    if whole < len(data):
-        raise Damage(f"{len(data) - whole} bytes at position {whole} are not a whole entry of {shape.size}")
+    complete = len(data) - len(data) % shape.size
+    yield from shape.iter_unpack(data[:complete])
+    if complete < len(data):
+        raise Damage(f"{len(data) - complete} bytes at position {complete} are not a complete entry of {shape.size}")
 
 
 def _base(file: Path) -> int:

@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 async def elect(values: Values, cluster: Cluster) -> int:
-    """Elect leaders. A partition that needs no election is reported, but not as an error."""
+    """Elect leaders. Partitions that need no election are printed, but are not errors."""
     named = None if values.all else await partitions_named(cluster, values.partition)
     outcomes: Outcomes = dict(sorted((await elect_leaders(cluster, named, unclean=values.unclean)).items()))
     if values.json:
@@ -62,6 +62,6 @@ async def elect(values: Values, cluster: Cluster) -> int:
 
 
 def election_of(partition: TopicPartition, error: KafkaError | None) -> dict[str, object]:
-    """Return a result for JSON. An election that was not needed is not an error."""
+    """Return the result of a partition for JSON. An election that was not needed is not an error."""
     needed = error is None or error.code is not NOT_NEEDED
     return outcome_of(partition, error if needed else None) | {"elected": error is None}

@@ -44,18 +44,19 @@ RESET = CommandLine(
     ],
 )
 WITHOUT_MEMBERS = ("Empty", "Dead")
-"""The states of a group in which its offsets may be set."""
+"""The group states in which committed offsets may be set."""
 
 
 class Reset(NamedTuple):
-    """A partition's committed offset before (None: none) and after."""
+    """The committed offset of a partition before the reset (None if there is none) and after it."""
 
     before: int | None
     after: int
 
 
 async def reset(values: Values, cluster: Cluster) -> int:
-    """Raises UsageError, UserError, KafkaError."""
+    """Set the committed offsets of a group, or show the new ones without --execute. Raises UsageError, UserError,
+    KafkaError."""
     check(values)
     group = values.group
     if (state := await state_of(cluster, group)) not in WITHOUT_MEMBERS:
@@ -73,7 +74,7 @@ async def reset(values: Values, cluster: Cluster) -> int:
 
 
 def check(values: Values) -> None:
-    """Raises UsageError for contradictory options."""
+    """Check the options. Raises UsageError for missing or contradictory ones."""
     targets = [values.to_earliest, values.to_latest, values.to_offset is not None]
     if targets.count(True) != 1:
         raise UsageError("milena group reset-offsets needs one of --to-earliest, --to-latest, --to-offset")
@@ -186,7 +187,8 @@ async def describe(values: Values, cluster: Cluster) -> int:
 def group_of(
     group: admin.GroupView, offsets: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int | None]
 ) -> dict[str, object]:
-    """A group for JSON."""
+    """Return a group for JSON. ``offsets``: its committed offsets; ``ends``: the log end offsets, None if not
+    available."""
     return {
         "group": group.group,
         "state": group.state,
@@ -216,7 +218,7 @@ def group_of(
 
 
 def assigned_to(member: admin.GroupMember) -> list[dict[str, object]] | None:
-    """Return the assigned partitions; None if the protocol type is not ``consumer``."""
+    """Return the partitions assigned to a member; None if the assignment is not that of a consumer."""
     try:
         assignment = decode_assignment(member.assignment)
     except DecodeError:

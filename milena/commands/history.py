@@ -1,4 +1,4 @@
-"""`milena history`: judge the history of client operations in a file, and plot it."""
+"""`milena history`: check the history of client operations in a file, and plot it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from milena.lab.histories.progress import PATIENCE
 MOST = 100
 FILE = Positional("FILE", "a history, one JSON object per line, as `milena sim --history` and `milena chaos` write it")
 DEMANDS = [
-    Option("--promised", "judge acks=1 in this topic like acks=all", "TOPIC", many=True),
+    Option("--promised", "treat acks=1 writes to this topic like acks=all", "TOPIC", many=True),
     Option(
         "--patience", "seconds without progress that are not an anomaly", "SECONDS", default=PATIENCE, convert=float
     ),
@@ -90,7 +90,8 @@ def _check(path: Path, demands: Demands) -> int:
 
 
 def _judged(judge: Judge) -> tuple[list[Violation], list[str]]:
-    """Return the violations of a part, and lines on what was not judged: no client tried, or the machine stalled."""
+    """Return the violations in a part, and lines that say what was not judged because no client tried or the machine
+    stalled."""
     kinds = Counter(one.fault.kind.value for one in judge.unjudged() if one.untried)
     untried = [
         f"not judged: {judge.part}: no client tried to write for long enough during {kind}, {count} times"

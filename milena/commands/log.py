@@ -34,15 +34,15 @@ def main(arguments: Sequence[str]) -> int:
     _, values = meant
     if not values.file:
         raise UsageError("`milena log dump` needs a file")
-    from milena.commands.dump import Damage, UnknownKind, Wanted, dump
+    from milena.commands.dump import Damage, Range, UnknownKind, dump
 
-    wanted = Wanted(not values.no_records, values.from_offset, values.max_batches)
+    wanted = Range(not values.no_records, values.from_offset, values.max_batches)
     damaged = False
     for path in values.file:
         try:
             if os.path.isdir(path):
                 raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
-            os.stat(path)  # report a missing file before an unknown name
+            os.stat(path)  # open the file first, so that a missing file is reported before an unknown name
             lines = dump(path, wanted)
             print(f"{path}:")
             for line in lines:

@@ -91,7 +91,7 @@ def _repair(values: Values) -> int:
 
 
 def _folder(path: str) -> str:
-    """Raises UserError."""
+    """Return the folder of the metadata log at a path. Raises UserError."""
     from milena.protocol.types import METADATA_TOPIC
 
     name = f"{METADATA_TOPIC}-0"

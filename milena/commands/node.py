@@ -1,7 +1,8 @@
 """`milena node`: one process as broker, controller or both, configured with Kafka's keys.
 
 The values come from a properties file, then `KAFKA_*` variables (as Kafka's image maps them), then `--override`; later
-ones override earlier ones. A node of a `milena up` ignores the variables: its file is complete.
+ones override earlier ones. A node that `milena up` starts ignores the variables, since its file has the whole
+configuration.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 STRICT = "MILENA_STRICT_CONFIG"
 """The variable that makes unknown keys an error."""
 START_UP_THRESHOLDS = (100_000, 50, 100)
-"""Start-up creates many objects and no garbage; ``settle_memory`` resets it."""
+"""The thresholds of Python's garbage collection during start-up, which creates many objects and no garbage;
+``settle_memory`` resets them."""
 
 COMMAND = CommandLine(
     "node",
@@ -165,8 +167,8 @@ def read_settings(values: Values, *, use_environment: bool) -> Settings:
 
 
 def join_supervisor(cluster: ClusterDir) -> None:
-    """Let a node that a user has started end with the `milena up` of its directory, if one runs, like that one's
-    children."""
+    """Let a node that a user has started end when the `milena up` of its directory ends, if one runs, as the nodes that
+    `milena up` has started do."""
     from milena.up import channel, locks
 
     if locks.is_held(cluster.lock):

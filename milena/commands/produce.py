@@ -28,10 +28,10 @@ COMMAND = CommandLine(
     options=[
         BOOTSTRAP,
         Option("--key-separator", "the separator of key and value in a line", "TEXT", short="-K"),
-        Option("--partition", "write to this partition instead of the key's", "N", convert=int, short="-p"),
+        Option("--partition", "write to this partition and ignore the keys", "N", convert=int, short="-p"),
         Option("--header", "a header for every record", "NAME=VALUE", many=True, convert=key_value, short="-H"),
         Option("--compression", "none, gzip, snappy, lz4 or zstd", "CODEC", default="none", short="-z"),
-        Option("--acks", "all (then idempotent), 1 or 0", "ACKS", default="all"),
+        Option("--acks", "all (idempotent), 1 or 0", "ACKS", default="all"),
         Option("--null", "write an empty value as null (a tombstone in compacted topics)"),
     ],
     positionals=[Positional("TOPIC", "the topic to write to")],
@@ -53,7 +53,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 async def produce(values: Values, codec: Codec, cluster: Cluster) -> int:
-    """Send all lines. Raises the KafkaError of the first rejected record."""
+    """Send all lines and wait for their acknowledgements. Returns the exit code. Raises the KafkaError of the first
+    rejected record."""
     if values.partition is not None:
         await check_partition(cluster, values.topic, values.partition)
     acks = ACKS[values.acks]
@@ -70,7 +71,7 @@ async def produce(values: Values, codec: Codec, cluster: Cluster) -> int:
                 partition=values.partition,
                 headers=headers,
             )
-            future.add_done_callback(seen)
+            future.add_done_callback(retrieve_error)
             sent.append(future)
             while sent and sent[0].done():
                 sent.pop(0).result()
@@ -82,21 +83,22 @@ async def produce(values: Values, codec: Codec, cluster: Cluster) -> int:
     return 0
 
 
-def seen(future: asyncio.Future[T]) -> None:
-    """Retrieve the error of a future: the first one is reported, and asyncio shall not warn of the others."""
+def retrieve_error(future: asyncio.Future[T]) -> None:
+    """Retrieve the error of a future, so that asyncio does not warn about it: only the first error is reported."""
     if not future.cancelled():
         future.exception()
 
 
 async def check_partition(cluster: Cluster, topic: str, partition: int) -> None:
-    """Raises KafkaError if an existing topic has no such partition: the producer would wait for it to be created."""
+    """Raise KafkaError if an existing topic does not have the partition: the producer would wait until it is
+    created."""
     known = (await cluster.metadata([topic])).topics[topic]
     if not known.error and partition not in known.partitions:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition} does not exist")
 
 
 async def lines(fd: int) -> AsyncIterator[bytes]:
-    """Yield lines as they arrive; the last one even without a newline."""
+    """Yield the lines of a file descriptor as they arrive, also a last line without a newline."""
     rest = b""
     while data := await read_some(fd):
         *whole, rest = (rest + data).split(b"\n")
@@ -107,12 +109,13 @@ async def lines(fd: int) -> AsyncIterator[bytes]:
 
 
 async def read_some(fd: int) -> bytes:
-    """Read available bytes. Not in a thread: Ctrl-C could not end one that waits for a terminal."""
+    """Read available bytes. This does not use a thread, because Ctrl-C could not end a thread that waits for a
+    terminal."""
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()
     try:
         loop.add_reader(fd, readable.set)
-    except PermissionError:  # a file, which is always readable
+    except PermissionError:  # a regular file, which epoll refuses because it is always readable
         return os.read(fd, CHUNK)
     try:
         await readable.wait()

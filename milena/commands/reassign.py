@@ -49,7 +49,7 @@ async def start(values: Values, cluster: Cluster) -> int:
 
 
 def parse_target(word: str) -> tuple[TopicPartition, list[int]]:
-    """``TOPIC:PARTITION=BROKER,BROKER``. Raises UsageError."""
+    """Parse ``TOPIC:PARTITION=BROKER,BROKER``. Raises UsageError."""
     name, _, brokers = word.partition("=")
     numbers = brokers.split(",")
     if ":" not in name or not all(number.isdecimal() for number in numbers):
@@ -90,7 +90,7 @@ async def cancel(values: Values, cluster: Cluster) -> int:
 
 
 def reassignment_of(partition: TopicPartition, move: Reassignment) -> dict[str, object]:
-    """For JSON."""
+    """Return a reassignment for JSON."""
     topic, number = partition
     return {"topic": topic, "partition": number, **{name: list(ids) for name, ids in asdict(move).items()}}
 

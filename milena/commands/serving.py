@@ -40,9 +40,10 @@ if TYPE_CHECKING:
 
 CANNOT_START: Final = 1
 CODECS_AFTER: Final = 1.0
-"""Seconds after which a broker imports its codecs, even if no batch needed them."""
+"""Seconds after the start at which a broker imports its codecs, even if it has received no compressed batch."""
 BROKERS_FIRST: Final = 5.0
-"""Seconds that a controller waits for brokers when the whole cluster stops; less than runtime.process.ORPHAN_GRACE."""
+"""Seconds that a controller waits for the brokers to stop first when the whole cluster stops; less than
+runtime.process.ORPHAN_GRACE."""
 
 
 class NodeProcess:
@@ -93,7 +94,8 @@ class NodeProcess:
                 settle_memory()
                 DescriptorWatch(runtime.clock, self._log).start()
                 if self._broker is not None:
-                    # Not before: imports of codecs would delay the start. Not later: the first batch would wait.
+                    # Import the codecs now: earlier, the imports would delay the start; later, the first compressed
+                    # batch would wait.
                     runtime.clock.call_later(CODECS_AFTER, load_codecs)
                 checking = asyncio.ensure_future(self._check_own_address(stop))
                 await stop.requested.wait()
@@ -112,8 +114,8 @@ class NodeProcess:
         return code
 
     async def _start(self, runtime: Runtime) -> None:
-        """The broker listens first, so that connections wait instead of being refused. Then the controller starts, with
-        which the broker of the same process registers."""
+        """Start the roles. The broker listens first, so that connections wait instead of being refused. Then the
+        controller starts, at which a broker in the same process registers."""
         if self._control_address is not None:
             await self._start_control(runtime, *self._control_address)
         if self._config.is_broker:
@@ -134,7 +136,7 @@ class NodeProcess:
     async def _check_own_address(self, stop: Stop) -> None:
         """Stop a broker that cannot reach its own advertised address."""
 
-        endpoint = among_brokers(self._config)
+        endpoint = inter_broker_address(self._config)
         if endpoint is None or self._own_address_limit == 0:
             return
         self._unreached = await fault_of(endpoint, self._own_address_limit)
@@ -215,8 +217,9 @@ class NodeProcess:
             channel.notify_supervisor(self._cluster, self._config.node_id, event)
 
     async def _stop(self, *, everything_ends: bool) -> None:
-        """Stop the broker first: its controlled shutdown needs the controller. If all nodes of the cluster stop, as
-        after the end of their supervisor, the controller also waits for the brokers of other processes."""
+        """Stop the broker first: its controlled shutdown needs the controller. If all nodes of the cluster stop
+        (``everything_ends``), as after the end of their supervisor, the controller also waits for the brokers in other
+        processes."""
         if self._broker is not None:
             await self._broker.stop()
         if self._controller is not None:
@@ -274,9 +277,9 @@ PAUSE: Final = 1.0
 """Seconds between two attempts, and the timeout of each."""
 
 
-def among_brokers(config: NodeConfig) -> Endpoint | None:
-    """Return the advertised inter-broker address if clients do not use it too, else None: an address for clients
-    outside need not be reachable from here."""
+def inter_broker_address(config: NodeConfig) -> Endpoint | None:
+    """Return the advertised inter-broker address; None if clients use the same listener, since an address for clients
+    outside of the network need not be reachable from here."""
     if not config.is_broker or len(config.advertised_listeners) < 2:
         return None
     found = next(one for one in config.advertised_listeners if one.name == config.inter_broker_listener)
@@ -284,7 +287,8 @@ def among_brokers(config: NodeConfig) -> Endpoint | None:
 
 
 async def fault_of(endpoint: Endpoint, seconds: float) -> str | None:
-    """Return an error message if no process accepts a connection within ``seconds``; None as soon as one does."""
+    """Return an error message if no process accepts a connection at ``endpoint`` within ``seconds``; None as soon as
+    one does."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     while True:

@@ -62,7 +62,8 @@ SIM = CommandLine(
 
 
 class Has(NamedTuple):
-    """The optional parts of a run; None if its seed determines them. As text: the options."""
+    """The optional parts of a run; None if the seed determines whether the run has them. As text: the options that
+    select them."""
 
     tier: bool | None
     groups: bool | None
@@ -91,7 +92,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.steps < 0 or options.seed < 0:
         raise UsageError("--seed and --steps must not be negative")
     if options.soak is not None:
-        if not options.soak >= 0:  # nan is neither
+        if not options.soak >= 0:  # NaN is neither negative nor positive
             raise UsageError(f"--soak {options.soak:g}: not a number of seconds")
         quiet_logs()
         return _soak(options.soak, options.steps, kinds, has, options.seed if "seed" in options.given else None)
@@ -121,7 +122,7 @@ def _kinds(names: Sequence[str]) -> Sequence[Kind]:
 def _run(
     seed: int, steps: int, kinds: Sequence[Kind], has: Has, listener: Callable[[str], object] | None
 ) -> Report | None:
-    """Run one seed and print its violations; None if the run was aborted."""
+    """Run one seed and print its violations. Returns the report; None if the run failed with an error."""
     try:
         report = run_seed(
             seed,

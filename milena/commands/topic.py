@@ -18,7 +18,7 @@ from milena.protocol.types import TopicPartition
 from milena.protocol.uuids import to_text
 
 HIGH_WATERMARK = -1
-"""The offset in DeleteRecords that means the high watermark."""
+"""The offset in DeleteRecords that stands for the high watermark."""
 DELETE_RECORDS = CommandLine(
     "topic delete-records",
     "Delete the records of partitions before an offset, also in the remote tier; -1: before the high watermark.\n"
@@ -50,7 +50,7 @@ async def delete_records(values: Values, cluster: Cluster) -> int:
 
 
 def parse_target(word: str) -> tuple[TopicPartition, int]:
-    """``TOPIC:PARTITION=OFFSET``. Raises UsageError."""
+    """Parse ``TOPIC:PARTITION=OFFSET``. Raises UsageError."""
     name, _, text = word.partition("=")
     if ":" not in name or not (text.isdecimal() or text == str(HIGH_WATERMARK)):
         raise UsageError(f"{word}: write it as TOPIC:PARTITION=OFFSET")
@@ -62,7 +62,7 @@ def parse_target(word: str) -> tuple[TopicPartition, int]:
 TOPIC, TOPICS = Positional("TOPIC", "the topic's name"), Positional("TOPIC", "names of topics", many=True)
 CONFIG = Option("--config", "a topic configuration, by Kafka's key", "K=V", many=True, convert=key_value)
 UNSET = -1
-"""The value in CreateTopics that means the broker's default."""
+"""The value in CreateTopics that stands for the broker's default."""
 LEADER_WAIT = 10.0
 """Seconds that `create` waits for leaders of a new topic's partitions."""
 
@@ -72,7 +72,7 @@ INTERNAL = {
     "__transaction_state": "holds the state of all transactions",
     "__share_group_state": "holds the state of all share groups",
 }
-"""Internal topics with the consequence of deleting them. Kafka's tools delete them without a warning."""
+"""The internal topics, each with the consequence of deleting it. Kafka's tools delete them without a warning."""
 
 CREATE = CommandLine(
     "topic create",
@@ -156,7 +156,7 @@ async def create(values: Values, cluster: Cluster) -> int:
 
 
 def warn_of_size(values: Values, found: TopicView) -> None:
-    """Warn if an existing topic differs from the request."""
+    """Print a warning if an existing topic has other numbers of partitions or replicas than requested."""
     count, copies = len(found.partitions), max((len(one.replicas) for one in found.partitions.values()), default=0)
     if values.partitions not in (None, count):
         print(f"warning: {found.name} has {partitions_of(found)} already, not {values.partitions}", file=sys.stderr)
@@ -190,7 +190,8 @@ async def list_topics(values: Values, cluster: Cluster) -> int:
 
 
 def is_internal(topic: TopicView) -> bool:
-    """Brokers do not report __remote_log_metadata as internal; neither do Kafka's."""
+    """Return whether a topic is internal. Neither Milena's nor Kafka's brokers report __remote_log_metadata as
+    internal."""
     return topic.internal or topic.name in INTERNAL
 
 
@@ -230,7 +231,7 @@ async def describe(values: Values, cluster: Cluster) -> int:
 
 
 def partition_of(number: int, partition: PartitionInfo, eligible: Mapping[int, Sequence[int]]) -> dict[str, object]:
-    """Return a partition for JSON. ``leader`` is null if there is none."""
+    """Return a partition for JSON. ``leader`` is null if the partition has no leader."""
     return {
         "partition": number,
         "leader": partition.leader if partition.leader >= 0 else None,
@@ -291,7 +292,8 @@ async def alter(values: Values, cluster: Cluster) -> int:
 
 
 async def alter_configs(values: Values, cluster: Cluster) -> None:
-    """Set and delete configurations. Brokers ignore the deletion of an unknown key; here it is an error."""
+    """Set and delete configurations. Brokers ignore the deletion of an unknown key; this command reports it as an
+    error."""
     try:
         known = [entry.name for entry in await admin.describe_configs(cluster, admin.TOPIC_RESOURCE, values.topic)]
         for key in values.delete_config:

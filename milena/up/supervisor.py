@@ -12,7 +12,7 @@ import signal
 import time
 
 from milena.command_line.errors import UserError, reason_of
-from milena.up import channel, locks, nodes_file, ports, private_files, processes, tier_place, topics
+from milena.up import channel, locks, nodes_file, ports, private_files, processes, tier_location, topics
 from milena.up.plan import check_overrides, nodes_of, read_properties, write_properties
 from milena.up.processes import PARENT_FD, NodeProcess
 from milena.up.settings import draw_cluster_id, save
@@ -150,12 +150,12 @@ class Supervisor:
 
     def _check_tier(self, broker: NodePlan) -> None:
         """Warn of a questionable remote tier. Raises UserError if it cannot be used."""
-        place = tier_place.place_of(self._settings, broker)
+        place = tier_location.place_of(self._settings, broker)
         if place is None:
             return
-        former = tier_place.place_of(self._former, broker) if self._cluster.exists() else None
-        warnings = tier_place.check(place, self._settings.brokers)
-        for warning in warnings + ([] if former is None else tier_place.moved(former, place, broker)):
+        former = tier_location.place_of(self._former, broker) if self._cluster.exists() else None
+        warnings = tier_location.check(place, self._settings.brokers)
+        for warning in warnings + ([] if former is None else tier_location.moved(former, place, broker)):
             self._view.warn(warning)
 
     def _restore_properties(self) -> None:

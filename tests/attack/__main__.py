@@ -1,8 +1,8 @@
 """`python -m tests.attack`: mutated frames, resource abuse and hostile peers against a broker and a controller.
 
---frames 1000000 is a long run, SHORT=1 CI's; --seed N takes other frames. Ends with a table, and with code 1 if a
-node has ended, an answer is invalid for its API, a node has logged an unexpected error, or another client had to wait
-too long.
+--frames 1000000 is a long run, SHORT=1 a short one for CI; --seed N selects other frames. The run prints a table. The
+exit code is 1 if a node has ended, an answer is invalid for its API, a node has logged an unexpected error, or another
+client had to wait too long.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from tests.attack.tally import Tally, errors_in
 
 CONNECTIONS: Final = 24
 PATIENCE: Final = 1.0
-"""After so many seconds without an answer the connection is closed, since a Fetch or JoinGroup may wait longer."""
+"""Seconds after which a connection without an answer is closed, since a Fetch or JoinGroup may wait longer."""
 
 
 class Lane:
@@ -52,7 +52,7 @@ class Lane:
             self.socket = None
 
     def answer(self) -> bytes | None:
-        """The answer without its length, if it was received completely, else None."""
+        """Return the answer without its length; None if it was not yet received completely."""
         if len(self.received) < 4:
             return None
         (size,) = struct.unpack_from(">i", self.received)

@@ -26,7 +26,8 @@ HOSTS: Final = ("a..b", "h" * 64 + ".x", "x" * 30_000, "nul\0", "", "not.there.i
 
 
 def invalid_answers(rnd: random.Random) -> dict[str, Callable[[bytes], bytes | None]]:
-    """The kinds of invalid answers by name: functions from a request to an answer. None closes the connection."""
+    """Return the kinds of invalid answers by name: functions from a request to an answer, or to None to close the
+    connection."""
 
     def correlated(request: bytes) -> bytes:
         return request[4:8]
@@ -156,8 +157,8 @@ def hostile_peers(controller: Controller, tally: Tally, rnd: random.Random, seco
             time.sleep(seconds)
             if code or created.topics[0].error_code:
                 tally.unreadable.append(
-                    f"the peer that {name} leads nothing: {code}, {created.topics[0].error_message}"
+                    f"the peer that {name} does not lead a partition: {code}, {created.topics[0].error_message}"
                 )
             elif server.requests == before:
-                tally.unreadable.append(f"nobody has asked the peer that {name}")
+                tally.unreadable.append(f"no follower has sent a request to the peer that {name}")
         tally.codes["requests of nodes"] = server.requests

@@ -31,7 +31,7 @@ def mutate(frame: bytes, rnd: random.Random) -> bytes:
 
 
 def _position(data: bytearray, rnd: random.Random, width: int = 1) -> int:
-    """A random position for ``width`` bytes, rarely within the header."""
+    """Return a random position for ``width`` bytes, rarely within the header."""
     first = 0 if rnd.random() < 0.05 else HEADER
     last = len(data) - width
     return rnd.randint(min(first, last), last) if last >= 0 else 0
@@ -98,7 +98,7 @@ def damage_batch(data: bytearray, rnd: random.Random) -> None:
 
 
 def _find_batch(data: bytearray) -> int | None:
-    """The position of a complete batch, recognised by its magic and its length."""
+    """Return the position of a complete batch, recognised by its magic and its length; None if there is none."""
     for begin in range(HEADER, len(data) - 61):
         if data[begin + BATCH_MAGIC_AT] == 2:
             (length,) = struct.unpack_from(">i", data, begin + 8)

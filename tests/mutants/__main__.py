@@ -43,7 +43,7 @@ def _print_survivors(result: Result) -> int:
         reason = REASONS.get(name)
         unexplained += reason is None
         print(f"  {name.removeprefix(path + ': ')}", flush=True)
-        print(f"      {reason or 'NO TEST FAILS, AND NOBODY SAYS WHY'}", flush=True)
+        print(f"      {reason or 'NO TEST FAILS, AND NO REASON IS GIVEN'}", flush=True)
     return unexplained
 
 

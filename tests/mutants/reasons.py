@@ -8,8 +8,8 @@ from typing import Final
 
 
 def parse(lines: Iterable[str]) -> dict[str, str]:
-    """Each line is a name, or, indented, the reason for the name before it. Raises ValueError if a name has no reason,
-    a reason has no name, or a name occurs twice."""
+    """Return the reasons by name. Each line is a name or, indented, the reason for the name before it. Raises
+    ValueError if a name has no reason, a reason has no name, or a name occurs twice."""
     found: dict[str, str] = {}
     name: str | None = None
     for number, line in enumerate(lines, 1):
@@ -17,10 +17,10 @@ def parse(lines: Iterable[str]) -> dict[str, str]:
             continue
         if not line.startswith(" "):
             if name is not None or line.rstrip() in found:
-                raise ValueError(f"line {number}: {name or line.rstrip()!r} has no reason, or is there twice")
+                raise ValueError(f"line {number}: {name or line.rstrip()!r} has no reason, or occurs twice")
             name = line.rstrip()
         elif name is None:
-            raise ValueError(f"line {number}: a reason of nothing")
+            raise ValueError(f"line {number}: a reason without a name")
         else:
             found[name], name = line.strip(), None
     if name is not None:

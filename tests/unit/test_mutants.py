@@ -45,7 +45,7 @@ def test_the_code_of_a_mutant_does_what_its_name_says() -> None:
     assert FunctionType(equal.code, {})(1) is False
 
 
-def test_a_marked_function_tells_its_name_and_does_what_it_did() -> None:
+def test_a_marked_function_records_its_name_and_does_what_it_did() -> None:
     called: set[tuple[str, str]] = set()
     [opens] = marked("m.py", "def opens(a):\n    return a == 1\n")
     assert FunctionType(opens.code, {"__called__": called})(1) is True

@@ -212,7 +212,7 @@ MISTAKES = [
     ("comsume {topic}", 2, "no command comsume (did you mean consume?); `milena --help` lists them"),
     ("log dump /no/where.log", 1, "/no/where.log: No such file or directory"),
     ("log dump /", 1, "/: Is a directory"),
-    ("log dump /dev/null", 1, "/dev/null: the name is of no known kind of file"),
+    ("log dump /dev/null", 1, "/dev/null: the name does not end like a known kind of file"),
     ("consume {topic} --partition 0 --offset 9", 1, "--offset 9: {topic}-0 begins at 0 and ends before 0"),
     ("log dmp x", 2, "no command `log dmp` (did you mean dump?)"),
 ]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
-from milena.broker.groups.cleaning import OffsetCleaner, TopicsView
+from milena.broker.groups.deleted_topic_offsets import OffsetCleaner, TopicsView
 from milena.broker.groups.group import Group
 from milena.broker.groups.loading import load
 from milena.broker.groups.model import GroupSettings

@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 from milena.command_line.errors import UserError
 from milena.command_line.options import CommandLine, Option, Positional, Values, chosen, key_value, port_number
-from milena.commands.tier.places import PLACES
+from milena.commands.tier.opening import PLACES
 
 Body: TypeAlias = Callable[[Values], int]
 MASTER = "local[*]"
@@ -22,11 +22,11 @@ REMOVED: Final = {
     "history": "`milena pipeline history` was removed: `milena history check FILE` judges histories of any length "
     "(docs/decisions/2026-11-25-histories-in-one-process.md)",
 }
-"""Jobs of earlier versions, and what replaces them."""
+"""Jobs of earlier versions, with a message that says what replaces them."""
 TOPICS = Positional("TOPIC", "topics (default: all)", many=True)
 
 BOOTSTRAP = Option(
-    "--bootstrap", "the brokers, as HOST:PORT,...: also read what is not in the tier", "LIST", short="-b"
+    "--bootstrap", "the brokers, as HOST:PORT,...: also read records that are not in the tier", "LIST", short="-b"
 )
 
 

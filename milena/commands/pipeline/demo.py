@@ -20,19 +20,19 @@ from milena.protocol.errors import KafkaError
 from milena.up.command import main as up_command
 
 TOPICS: Final = {"orders": 1.2, "clicks": 2.0}
-"""Topics with the exponent of the distribution of keys: the higher, the more skewed."""
+"""The topics, each with the exponent of its distribution of keys: the higher, the more skewed."""
 PARTITIONS: Final = 3
 SEGMENT: Final = 1 << 20
 SPAN_MS: Final = 24 * 3_600_000
-"""The period of the records' timestamps: the last day."""
+"""The period of the records' timestamps in ms: the last day."""
 LATEST_TIERED: Final = -5
 """The timestamp in ListOffsets for the last offset in the tier (KIP-1005)."""
 PATIENCE: Final = 90
-"""Seconds to wait for the tier."""
+"""Seconds to wait until the records are in the tier."""
 
 
 def demo(values: Values) -> int:
-    """Raises UserError."""
+    """Start the cluster and fill its topics. Returns the exit code. Raises UserError."""
     if values.records < 1:
         raise UserError(f"--records {values.records}: at least 1")
     intervals = ("remote.log.manager.task.interval.ms=1000", "log.retention.check.interval.ms=1000")
@@ -88,11 +88,11 @@ async def _wait(cluster: Cluster) -> int:
             return 0
         before = now
         await asyncio.sleep(3)
-    raise UserError(f"the tier did not get its segments within {PATIENCE} s: `milena logs` may say why")
+    raise UserError(f"the segments were not copied to the tier within {PATIENCE} s: see `milena logs`")
 
 
 async def _tiered(cluster: Cluster, topic: str, number: int) -> int:
-    """Return the last offset in the tier; -1 if it has none yet, but will."""
+    """Return the last offset of a partition in the tier; -1 if it has none yet."""
     try:
         last = (await find_offset(cluster, topic, number, LATEST_TIERED)).offset
         end = (await find_offset(cluster, topic, number, LATEST)).offset

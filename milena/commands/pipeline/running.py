@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from milena.command_line.errors import UsageError, UserError, reason_of
 from milena.command_line.options import Values
-from milena.commands.pipeline.places import not_tiered, place_of, topics_chosen
+from milena.commands.pipeline.source_options import location_options, not_tiered, topic_options
 from milena.pipeline.errors import PipelineError
 from milena.pipeline.jobs.export.formats import Form
 from milena.pipeline.jobs.units_text import bytes_text
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OURS: Final = re.compile(r"milena\.pipeline\.[\w.]+: (.*)")
-"""The pipeline's own message in Spark's error of a task."""
+"""Matches the pipeline's own message in Spark's error about a failed task."""
 MASTERS: Final = re.compile(
     r"local(\[(\*|[1-9]\d*)(, *[1-9]\d*)?\])?|local-cluster\[.*\]|yarn|(spark|k8s)://.+", re.ASCII
 )
@@ -33,17 +33,17 @@ MASTERS: Final = re.compile(
 NO_GATEWAY: Final = "JAVA_GATEWAY_EXITED"
 CALL: Final = re.compile(r"An error occurred while calling [\w.]+\n: [\w.$]+: ")
 CAUSE: Final = re.compile(r"Caused by: [\w.$]+: (.*\S)")
-"""The last match is the root cause, such as `No space left on device`."""
+"""Matches a cause in a Java stack trace. The last match is the root cause, such as `No space left on device`."""
 DELTA: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
 LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-"""On this machine alone no other host needs to reach the driver."""
+"""Settings for a session on this machine only: no other host needs to reach the driver."""
 
 
 def audit(values: Values) -> int:
-    """Return 1 if there are findings. Raises UserError."""
+    """Run the job ``audit``. Return 1 if there are findings. Raises UserError."""
     if not values.price >= 0:
         raise UsageError(f"--price {values.price:g}: not a price")
     _check_topics(values)
@@ -52,7 +52,7 @@ def audit(values: Values) -> int:
 
 
 def profile(values: Values) -> int:
-    """Raises UserError."""
+    """Run the job ``profile``. Raises UserError."""
     _check_topics(values)
     with _session(values, "profile") as spark:
         return _profile(spark, values, values.out)
@@ -68,7 +68,7 @@ def look(values: Values) -> int:
 
 
 def export(values: Values) -> int:
-    """Raises UserError."""
+    """Run the job ``export``. Raises UserError."""
     if values.format not in ("parquet", "delta"):
         raise UsageError(f"--format {values.format}: one of parquet, delta")
     with _plain_errors():
@@ -77,15 +77,17 @@ def export(values: Values) -> int:
     with _session(values, "export", DELTA if values.format == "delta" else {}) as spark:
         from milena.pipeline.jobs.export.job import export as job
 
-        chosen = topics_chosen(values)
+        chosen = topic_options(values)
         forms = {"key": key, "value": value}
-        found = job(spark, place_of(values), chosen, values.out, **forms, form=values.format, progress=Terminal())
+        found = job(
+            spark, location_options(values), chosen, values.out, **forms, form=values.format, progress=Terminal()
+        )
         print(f"{found.offsets} offsets exported, {found.commits} commits in all: {found.table}")
         return 0
 
 
 def replay(values: Values) -> int:
-    """Raises UserError."""
+    """Run the job ``replay``. Raises UserError."""
     if not values.to:
         raise UsageError("--to HOST:PORT,... is missing")
     with _plain_errors():
@@ -97,11 +99,18 @@ def replay(values: Values) -> int:
         from milena.pipeline.jobs.replay.job import replay as job
 
         pace = Pace(values.rate)
-        chosen = topics_chosen(values)
+        chosen = topic_options(values)
         found = job(
-            spark, place_of(values), chosen, values.to, values.out, rate=values.rate, pace=pace, progress=Terminal()
+            spark,
+            location_options(values),
+            chosen,
+            values.to,
+            values.out,
+            rate=values.rate,
+            pace=pace,
+            progress=Terminal(),
         )
-        print(f"{found.records} records written to {values.to}, {found.offsets} offsets done")
+        print(f"{found.records} records written to {values.to}, {found.offsets} offsets processed")
         return 0
 
 
@@ -122,7 +131,7 @@ class Pace:
 def _audit(spark: SparkSession, values: Values, folder: str, price: float) -> int:
     from milena.pipeline.jobs.audit.job import audit as job
 
-    options = source_options({**place_of(values), **topics_chosen(values)})
+    options = source_options({**location_options(values), **topic_options(values)})
     found = job(spark, options, folder, price=price, not_tiered=not_tiered(values), progress=Terminal())
     word = "finding" if found.findings == 1 else "findings"
     print(f"audit: {found.segments} segments, {found.findings or 'no'} {word}: {found.page}")
@@ -132,7 +141,7 @@ def _audit(spark: SparkSession, values: Values, folder: str, price: float) -> in
 def _profile(spark: SparkSession, values: Values, folder: str) -> int:
     from milena.pipeline.jobs.profile.job import profile as job
 
-    found = job(spark, place_of(values), topics_chosen(values), folder, progress=Terminal())
+    found = job(spark, location_options(values), topic_options(values), folder, progress=Terminal())
     print(f"profile: {found.offsets} offsets: {found.page}")
     return 0
 
@@ -140,7 +149,7 @@ def _profile(spark: SparkSession, values: Values, folder: str) -> int:
 def _check_topics(values: Values) -> None:
     """Check the options, and that the named topics exist, before Spark is started, which is slow. Raises UserError."""
     with _plain_errors():
-        given = {**place_of(values), **topics_chosen(values)}
+        given = {**location_options(values), **topic_options(values)}
         source_options(given)
         if values.topic:
             from milena.pipeline.jobs.units import check_topics
@@ -150,7 +159,7 @@ def _check_topics(values: Values) -> None:
 
 @contextmanager
 def _session(values: Values, job: str, more: Mapping[str, str] = MappingProxyType({})) -> Iterator[SparkSession]:
-    """Raises UserError, also for Spark's errors."""
+    """Provide a Spark session for a job. Raises UserError, also for Spark's errors."""
     from milena.pipeline.session import session
 
     check_library()
@@ -191,19 +200,19 @@ def _plain_errors() -> Iterator[None]:
 
 
 def _is_no_interrupt(record: logging.LogRecord) -> bool:
-    """py4j logs Ctrl-C as an error with a stack trace."""
+    """A filter of log records: py4j logs Ctrl-C as an error with a stack trace, which is suppressed."""
     return record.exc_info is None or record.exc_info[0] is not KeyboardInterrupt
 
 
 def _is_sparks(error: Exception) -> bool:
-    from py4j.protocol import Py4JError  # if a task cannot write, among others
+    from py4j.protocol import Py4JError  # Spark raises it if a task cannot write its results, for example
     from pyspark.errors import PySparkException
 
     return isinstance(error, PySparkException | Py4JError)
 
 
 def message_of(text: str) -> str:
-    """Return the message for the user in an error of Spark, which has many lines."""
+    """Return the one line of an error of Spark that explains it to the user."""
     ours: list[str] = OURS.findall(text)
     if ours:
         return ours[-1]
@@ -213,34 +222,36 @@ def message_of(text: str) -> str:
 
 
 class Terminal:
-    """Progress on standard error: on a terminal one line that is rewritten, else a line from time to time."""
+    """Prints the progress of a job on standard error: on a terminal as one line that is rewritten, otherwise as a new
+    line from time to time."""
 
     def __init__(self) -> None:
         self._drawable = sys.stderr.isatty()
         self._begun: tuple[float, int] | None = None
         self._last = float("-inf")
 
-    def __call__(self, what: str, done: int, whole: int, unit: str) -> None:
+    def __call__(self, what: str, done: int, total: int, unit: str) -> None:
         now = time.monotonic()
         if self._begun is None:
             self._begun = now, done
-        ended = done >= whole
+        ended = done >= total
         if not ended and now - self._last < (0 if self._drawable else 10):
             return
         self._last = now
-        line = progress_line(what, done, whole, unit, now - self._begun[0], done - self._begun[1])
+        line = progress_line(what, done, total, unit, now - self._begun[0], done - self._begun[1])
         if self._drawable:
             print(f"\r{line}\x1b[K", end="\n" if ended else "", file=sys.stderr, flush=True)
         else:
             print(line, file=sys.stderr, flush=True)
 
 
-def progress_line(what: str, done: int, whole: int, unit: str, seconds: float, since: int) -> str:
-    """``since``: the amount done within ``seconds``; an earlier run may have done a part of ``done``."""
+def progress_line(what: str, done: int, total: int, unit: str, seconds: float, done_here: int) -> str:
+    """Return a line with the progress and the remaining time. ``done_here``: the amount that this run has done, in
+    ``seconds``; a part of ``done`` may have been done by an earlier run."""
     size = unit == "bytes"
-    line = f"{what} {bytes_text(done)} of {bytes_text(whole)}" if size else f"{what} {done:,} of {whole:,} {unit}"
-    if not since or not seconds:
+    line = f"{what} {bytes_text(done)} of {bytes_text(total)}" if size else f"{what} {done:,} of {total:,} {unit}"
+    if not done_here or not seconds:
         return line
-    rate = since / seconds
+    rate = done_here / seconds
     speed = f"{bytes_text(int(rate))}/s" if size else f"{rate:,.0f} {unit}/s"
-    return f"{line}, {speed}" + (f", {(whole - done) / rate:,.0f} s left" if done < whole else "")
+    return f"{line}, {speed}" + (f", {(total - done) / rate:,.0f} s left" if done < total else "")

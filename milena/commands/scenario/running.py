@@ -26,10 +26,8 @@ SKIPPED: Final = "skipped"
 
 
 class Run:
-    """The scenarios of one command. ``directory``: of the cluster of processes; None for a temporary one.
-
-    ``json``: one document is printed at the end.
-    """
+    """The scenarios that one command runs. ``directory``: the directory of the cluster of processes; None for a
+    temporary one. ``json``: print one document at the end."""
 
     def __init__(self, world: str, *, seed: int, quiet: bool, json: bool, directory: str | None) -> None:
         self._world = world
@@ -119,7 +117,7 @@ class Run:
             self._say(line.rstrip())
 
     def _compare(self, comparison: Comparison) -> dict[str, object]:
-        """Run the algorithms. Return their entry in the JSON document."""
+        """Run the algorithms of a comparison. Return its entry in the JSON document."""
         outcome = compare(comparison, seed=self._seed)
         self._passed = sum(not one.wrong() for one in outcome.cases)
         self._wrong = outcome.wrong(comparison)

@@ -75,14 +75,15 @@ def described_comparison(data: Fields, comparison: Comparison) -> Iterator[str]:
 
 
 def case_lines(case: Case) -> Iterator[str]:
-    """A case and its two logs."""
+    """Yield the lines about a case and its two logs."""
     yield f"{case.name}: {case.title}"
     for role, log in (("leader", case.leader), ("follower", case.follower)):
         yield f"  {role:<9}{log.replica}: {log.drawn()}; high watermark {log.high_watermark}"
 
 
 def results_table(compared: Compared) -> list[str]:
-    """Return a line for each algorithm, with the expected value where it differs; then the exchanges."""
+    """Return a line for each algorithm, with the expected value where the actual one differs, and then the exchanged
+    requests."""
     titles = {
         "round_trips": "round trips",
         "request_bits": "bits in request",
@@ -105,7 +106,7 @@ def results_table(compared: Compared) -> list[str]:
 
 
 def series(found: Mapping[int, Mapping[str, int]], expected: Mapping[int, Mapping[str, int]]) -> list[str]:
-    """Return the round trips by number of leaderships and algorithm."""
+    """Return a table of the round trips by number of leaderships and algorithm."""
     columns = {"leaderships": [str(number) for number in found]}
     for name in ALGORITHMS:
         columns[name] = [

@@ -1,1 +1,1 @@
-"""`milena tier`: inspects a remote tier without a cluster."""
+"""`milena tier`: inspects a remote tier, without a running cluster."""

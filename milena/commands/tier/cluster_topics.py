@@ -40,7 +40,7 @@ class ClusterTopics:
         return None if enabled.strip().lower() == "true" else f"{ENABLE} of the topic is false"
 
     def metadata_elsewhere(self, directories: Collection[UUID]) -> set[int]:
-        """Return the partitions of the metadata topic without a replica in the log directories with these ids."""
+        """Return the partitions of the metadata topic that have no replica in the log directories with these ids."""
         topic = self.image.topics.get(REMOTE_LOG_METADATA_TOPIC)
         placed = {} if topic is None else {number: one.directories for number, one in topic.partitions.items()}
         return {
@@ -50,14 +50,14 @@ class ClusterTopics:
         }
 
     def partitions(self, topic: str) -> int | None:
-        """Return the number of partitions; None if there is no such topic."""
+        """Return the number of partitions of a topic; None if there is no such topic."""
         found = self.image.topics.get(topic)
         return None if found is None else len(found.partitions)
 
 
 def topics_in(disk: Disk, directories: Sequence[str]) -> tuple[ClusterTopics | None, list[str]]:
-    """Read the newest metadata in the directories of clusters or brokers, if there is any. Also return which metadata
-    is unreadable. Blocking. Raises OSError, UserError."""
+    """Return the topics according to the newest metadata in the directories of clusters or brokers (None if there are
+    no metadata), and messages about unreadable metadata. Blocking. Raises OSError, UserError."""
     newest, errors = None, []
     for folder in _folders(directories):
         try:
@@ -71,7 +71,7 @@ def topics_in(disk: Disk, directories: Sequence[str]) -> tuple[ClusterTopics | N
 
 
 def _folders(directories: Sequence[str]) -> list[str]:
-    """Return the metadata logs of brokers and controllers."""
+    """Return the folders of the metadata logs in the directories."""
     found: dict[str, None] = {}
     for directory in directories:
         cluster = ClusterDir(directory)

@@ -8,13 +8,13 @@ from functools import partial
 from typing import TypeAlias
 
 from milena.command_line.options import CommandLine, Option, Positional, Values, chosen, key_value
-from milena.commands.tier.places import PLACES, STORAGE_OPTIONS
+from milena.commands.tier.opening import PLACES, STORAGE_OPTIONS
 from milena.up.command import COMMAND as UP
 from milena.up.layout import DEFAULT_DIR
 
 Body: TypeAlias = Callable[[Values], int]
-TAKEN = ("--brokers", "--port", "--host", "--advertised-host", "--cluster-id", "--override")
-"""Options of `milena up` that apply to later starts too."""
+UP_OPTIONS = ("--brokers", "--port", "--host", "--advertised-host", "--cluster-id", "--override")
+"""The options of `milena up` that `milena tier restore` also accepts; later starts of the cluster use them."""
 TOPICS = Positional("TOPIC", "topics, or partitions as TOPIC:PARTITION (default: all)", many=True)
 
 LIST = CommandLine(
@@ -91,7 +91,7 @@ RESTORE = CommandLine(
         Option("--config", "a configuration of the topics, by Kafka's key", "K=V", many=True, convert=key_value),
         Option("--replicas", "replicas of each partition (default: 3, or the number of brokers)", "N", convert=int),
         Option("--skip-gaps", "start after offsets that are in no segment; earlier records will be deleted"),
-        *[option for option in UP.options if option.name in TAKEN],
+        *[option for option in UP.options if option.name in UP_OPTIONS],
     ],
     examples=[
         "milena tier restore --tier /mnt/tier --dir again && milena up --dir again",
@@ -117,28 +117,28 @@ def main(arguments: Sequence[str]) -> int:
 
 def _list(values: Values) -> int:
     from milena.commands.tier import listing
-    from milena.commands.tier.places import run
+    from milena.commands.tier.opening import run
 
     return run(values, partial(listing.show, values))
 
 
 def _show(values: Values) -> int:
     from milena.commands.tier import segment_view
-    from milena.commands.tier.places import run
+    from milena.commands.tier.opening import run
 
     return run(values, partial(segment_view.show, values))
 
 
 def _fetch(values: Values) -> int:
     from milena.commands.tier import fetching
-    from milena.commands.tier.places import run
+    from milena.commands.tier.opening import run
 
     return run(values, partial(fetching.fetch, values))
 
 
 def _verify(values: Values) -> int:
     from milena.commands.tier import verifying
-    from milena.commands.tier.places import run
+    from milena.commands.tier.opening import run
 
     return run(values, partial(verifying.verify_all, values))
 

@@ -1,7 +1,7 @@
 """Reads the directories of brokers, even if they were moved after the brokers ran.
 
-`milena up` writes absolute paths into each server.properties at each start. Paths within the cluster's former
-directory are therefore looked up within the present one, which may be a copy.
+`milena up` writes absolute paths into each server.properties at each start. Paths in the cluster's former directory are
+therefore replaced by paths in its present directory, which may be a copy.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PREFIX: Final = "remote.log.storage.manager.impl.prefix"
 BROKER: Final = "broker-"
 
 Place = tuple[str, dict[str, str]]
-"""The class of a remote storage, and its keys."""
+"""A configured tier: the class of its remote storage, and the configuration of that class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,8 @@ class BrokerFiles:
 
 
 def brokers_in(directory: str) -> list[BrokerFiles]:
-    """Return the brokers of a cluster's directory, or the one of a broker's or log directory. Raises UserError."""
+    """Return the brokers whose files are in ``directory``: the directory of a cluster or of a broker, or a log
+    directory. Raises UserError."""
     cluster = ClusterDir(directory)
     path = cluster.path
     if cluster.exists():
@@ -73,7 +74,7 @@ def _broker(folder: str) -> BrokerFiles:
         then = os.path.dirname(os.path.dirname(log_dirs[0]))
         log_dirs = [os.path.join(folder, "data")]
         if tier is not None and "dir" in tier[1]:
-            tier[1]["dir"] = moved(tier[1]["dir"], then, now)
+            tier[1]["dir"] = relocated(tier[1]["dir"], then, now)
     return BrokerFiles([one for one in log_dirs if os.path.isdir(one)], tier)
 
 
@@ -84,6 +85,6 @@ def _tier(config: NodeConfig) -> Place | None:
     return name, dict(config.under(config.get_str(PREFIX)))
 
 
-def moved(path: str, then: str, now: str) -> str:
+def relocated(path: str, then: str, now: str) -> str:
     """Return ``path`` with the folder ``then`` replaced by ``now``, if it is in that folder."""
     return now + path[len(then) :] if path.startswith(f"{then}/") else path

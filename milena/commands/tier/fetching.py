@@ -13,8 +13,8 @@ from milena.command_line.errors import UsageError, UserError
 from milena.command_line.options import Values
 from milena.commands.client import split_partition
 from milena.commands.consume import text
-from milena.commands.tier.cleaning_words import CleaningsShown, remark
-from milena.commands.tier.places import Opened
+from milena.commands.tier.cleaning_view import CleaningsShown, remark
+from milena.commands.tier.opening import Opened
 from milena.commands.tier.segment_view import find, readable_metadata
 from milena.protocol.records.batch import BatchView, CorruptBatch
 from milena.protocol.records.records import Record, iter_records, offset_of, timestamp_of
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 async def fetch(values: Values, opened: Opened) -> int:
-    """Print records, or copy a log to a file. Return 1 if a part of the requested offsets is missing."""
+    """Print records, or copy a log to a file. Returns the exit code: 1 if some of the requested offsets are missing."""
     by_partition = ":" in values.what
     check_range(values.from_offset, values.to_offset)
     if values.out is not None:
@@ -52,8 +52,8 @@ def check_range(first: int | None, last: int | None) -> None:
 
 
 async def copy_log(word: str, out: str, opened: Opened) -> int:
-    """Copy a segment's log to ``out``, an absolute path of a new file. Raises UserError, also if the log is damaged;
-    all available bytes have been copied then."""
+    """Copy a segment's log to ``out``, an absolute path of a new file. Raises UserError, also if the log is damaged; in
+    that case all available bytes were copied before."""
     found = await find(opened, word)
     known = await readable_metadata(opened, found)
     metadata = _as_stored(known, found.stored)
@@ -77,7 +77,7 @@ async def copy_log(word: str, out: str, opened: Opened) -> int:
 
 
 async def print_segment(values: Values, opened: Opened) -> int:
-    """Print the records of a segment, even if it does not belong to the log's leader epochs."""
+    """Print the records of a segment, even if it is not on the log's epoch chain."""
     found = await find(opened, values.what, or_partition=True)
     metadata = await readable_metadata(opened, found)
     start, end = metadata.start_offset, metadata.end_offset
@@ -100,7 +100,7 @@ def _warn_of_unread(opened: Opened, metadata: RemoteLogSegmentMetadata) -> None:
 
 
 async def print_range(values: Values, opened: Opened) -> int:
-    """Print records of a partition, each from the segment that serves it under the log's leader epochs."""
+    """Print records of a partition, each from the segment that serves it on the log's epoch chain."""
     partition, stored = await _partition(values.what, opened)
     cache = await _cache(opened, partition, list(stored.values()))
     lineage = await opened.lineage(partition, cache.segments())
@@ -127,7 +127,8 @@ def _or(given: int | None, otherwise: T) -> int | T:
 
 
 def _report_missing(first: int, last: int, where: str = "the tier") -> bool:
-    """Print that the offsets ``first`` to ``last`` are missing, if the range is not empty."""
+    """Print that the offsets ``first`` to ``last`` are missing. Returns False, and prints nothing, if the range is
+    empty."""
     if first > last:
         return False
     sys.stdout.flush()
@@ -151,7 +152,8 @@ async def _partition(word: str, opened: Opened) -> tuple[TopicIdPartition, dict[
 
 
 async def _cache(opened: Opened, partition: TopicIdPartition, every: Sequence[StoredSegment]) -> RemoteLogMetadataCache:
-    """Return the known metadata of the partition's segments; without a metadata topic from their files."""
+    """Return the metadata of the partition's segments from the metadata topic, or from their files if there is no
+    metadata topic."""
     if opened.history is not None:
         return opened.history.caches.get(partition) or RemoteLogMetadataCache()
     segments = []

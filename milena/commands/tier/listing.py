@@ -1,4 +1,4 @@
-"""`milena tier ls`."""
+"""`milena tier ls`: lists the segments of a tier."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import NotRequired, TypedDict
 
 from milena.command_line.options import Values
 from milena.command_line.table import say
-from milena.commands.tier.cleaning_words import Cleaning, CleaningsShown, remark
-from milena.commands.tier.places import Opened, Selection
-from milena.commands.tier.words import counted
+from milena.commands.tier.cleaning_view import Cleaning, CleaningsShown, remark
+from milena.commands.tier.formatting import counted
+from milena.commands.tier.opening import Opened, Selection
 from milena.protocol.uuids import to_text
 from milena.storage.state.epoch_cache import EpochEntry
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
@@ -58,7 +58,7 @@ class ListedSegment(TypedDict):
 
 
 class ListedPartition(TypedDict):
-    """One partition."""
+    """One partition with its segments, for ``--json``."""
 
     topic: str
     topic_id: str
@@ -66,7 +66,7 @@ class ListedPartition(TypedDict):
     leader_epochs: list[list[int]] | None
     leader_epochs_from: str | None
     claimed: int | None
-    """The highest leader epoch fence of the partition in the tier (Milena's claims); null if there is none."""
+    """The leader epoch of the partition's highest leader epoch fence; null if it has none."""
     first_dirty_offset: int | None
     """The offset at which the next cleaning starts; null if none was finished."""
     segments: list[ListedSegment]
@@ -75,7 +75,7 @@ class ListedPartition(TypedDict):
 
 
 async def describe(opened: Opened, partition: TopicIdPartition, stored: list[StoredSegment]) -> ListedPartition:
-    """Return a partition as plain data, its segments by start offset."""
+    """Return a partition for ``--json``, with its segments by start offset."""
     listed = opened.history.segments(partition) if opened.history else []
     lineage = await opened.lineage(partition, listed)
     objects = {one.segment_id.id: one for one in stored}
@@ -113,7 +113,7 @@ def _listed(
 
 
 def _unlisted(stored: StoredSegment) -> ListedSegment:
-    """Return an entry for files without metadata."""
+    """Return the entry of a segment that has files but no metadata."""
     return {
         "id": to_text(stored.segment_id.id),
         "start_offset": stored.start_offset,
@@ -129,7 +129,8 @@ def _unlisted(stored: StoredSegment) -> ListedSegment:
 
 
 def verdict(segment: RemoteLogSegmentMetadata, lineage: Lineage | None) -> str | None:
-    """Return ``yes``, ``part`` or ``no``; None if the log's epochs are not known."""
+    """Return whether a segment is on the log's epoch chain: ``yes``, ``part`` or ``no``; None if the log's epochs are
+    not known."""
     if lineage is None:
         return None
     if is_within_leader_epochs(segment, log_end=lineage.log_end, leader_epochs=lineage.epochs):
@@ -142,7 +143,7 @@ def _pairs(epochs: Iterable[EpochEntry]) -> list[list[int]]:
 
 
 def lines(plain: ListedPartition) -> list[str]:
-    """Return the partition as lines of a table."""
+    """Yield the partition as lines of a table."""
     segments = plain["segments"]
     sizes = [sum(one["objects"].values()) for one in segments]
     name, number = f"{plain['topic']}-{plain['partition']}", counted(len(segments), "segment")
@@ -160,10 +161,10 @@ def lines(plain: ListedPartition) -> list[str]:
         log = one["objects"].get(LOG_SUFFIX, 0)
         files = "" if log == one["size"] else f"  log has {log} of {one['size']} bytes" if log else "  no log"
         files = files if one["objects"] else "  no files"
-        said = remark(one["cleaning"]) if one["cleaning"] else ""
+        remark_text = remark(one["cleaning"]) if one["cleaning"] else ""
         rows.append(
             f"  {one['start_offset']!s:>10} - {end!s:<10} {state:<23} {lineage:<8}{size:>12}  {one['id']}  "
-            f"{_pairs_text(one['epochs'])}{files}{f'  {said}' if said else ''}"
+            f"{_pairs_text(one['epochs'])}{files}{f'  {remark_text}' if remark_text else ''}"
         )
     return rows
 

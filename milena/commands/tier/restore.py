@@ -16,9 +16,9 @@ from milena.command_line.errors import UserError
 from milena.command_line.options import Values, nearest
 from milena.command_line.table import say
 from milena.commands.tier.cluster_topics import ClusterTopics, topics_in
-from milena.commands.tier.places import find_metadata, log_dirs_of, run_in_loop, sources_of, tier_of
+from milena.commands.tier.formatting import counted, ranges
+from milena.commands.tier.opening import find_metadata, log_dirs_of, run_in_loop, sources_of, tier_of
 from milena.commands.tier.restored_cluster import Target, write_cluster
-from milena.commands.tier.words import counted, ranges
 from milena.config.keys import TOPIC_KEYS
 from milena.config.topic_config import validate_topic_config
 from milena.protocol.errors import KafkaError
@@ -42,12 +42,13 @@ from milena.up.settings import Settings, draw_cluster_id, save, tier_place
 PLACEHOLDER_PORT = 1
 """`milena up` chooses the controller's port."""
 KEPT = {"remote.storage.enable": "true", "retention.ms": "-1", "retention.bytes": "-1"}
-"""The configuration of restored topics: nothing is deleted until a user changes it."""
+"""The configuration of restored topics: no records are deleted until a user changes it."""
 COPY_DISABLE = "remote.log.copy.disable"
 
 
 def restore(values: Values) -> int:
-    """Create the directory. Raises UserError, after removing what was written."""
+    """Create the directory and return the exit code. Raises UserError, after it has removed the files that it had
+    written."""
     cluster = ClusterDir(values.dir)
     place = tier_place(values.tier or cluster.remote).rstrip("/").removesuffix(f"/{ROOT}")
     target = _target(values, cluster, place)
@@ -92,7 +93,7 @@ def _target(values: Values, cluster: ClusterDir, place: str) -> Target:
 
 
 def _topics(words: Sequence[str]) -> dict[str, UUID | None]:
-    """``NAME`` or ``NAME=ID``. Raises UserError."""
+    """Parse ``NAME`` or ``NAME=ID``. Raises UserError."""
     found: dict[str, UUID | None] = {}
     for word in words:
         name, equals, text = word.partition("=")
@@ -111,7 +112,7 @@ def _counts(pairs: Sequence[tuple[str, str]]) -> dict[str, int]:
 
 
 def _check_empty(cluster: ClusterDir) -> None:
-    """Raises UserError unless the directory is empty but for the tier."""
+    """Raise UserError if the directory contains anything but a tier."""
     if cluster.exists():
         raise UserError(f"{cluster.path} already has a cluster: restore into a new directory")
     if os.path.isdir(cluster.path):
@@ -121,7 +122,7 @@ def _check_empty(cluster: ClusterDir) -> None:
 
 
 def _check_writable(place: str, target: Target) -> None:
-    """Raises UserError if the tier cannot be written, since the cluster continues to copy to it."""
+    """Raise UserError if the tier cannot be written, since the new cluster will copy to it."""
     if "://" in place:
         return
     root = os.path.join(place, ROOT)
@@ -129,11 +130,11 @@ def _check_writable(place: str, target: Target) -> None:
         raise UserError(f"{place} is not a tier: there is no {root}")
     copies = target.topic_config.get(COPY_DISABLE, "").lower() != "true"
     if copies and not os.access(root, os.W_OK | os.X_OK):
-        raise UserError(f"{root} cannot be written, and a cluster copies to its tier; --config {COPY_DISABLE}=true")
+        raise UserError(f"{root} cannot be written, but the cluster would copy to it; --config {COPY_DISABLE}=true")
 
 
 def _clean(target: Target, *, made: bool) -> None:
-    """Remove what was written."""
+    """Remove the files that were written."""
     for name in [node.name for node in target.nodes]:
         shutil.rmtree(target.cluster.folder(name), ignore_errors=True)
     shutil.rmtree(target.cluster.logs, ignore_errors=True)
@@ -184,8 +185,7 @@ async def _restore(runtime: Runtime, target: Target, values: Values, wishes: Wis
 
 
 async def _own(storage: RemoteStorage, target: Target) -> None:
-    """Record the new cluster as the tier's owner. A read-only tier is reported: brokers log it if they are to copy to
-    it."""
+    """Record the new cluster as the owner of the tier. A note is printed if the tier is read-only."""
     try:
         await storage.own(target.settings.cluster_id)
     except RemoteStorageError as error:
@@ -195,8 +195,8 @@ async def _own(storage: RemoteStorage, target: Target) -> None:
 
 
 def parts_of_metadata(numbers: Collection[int], count: int | None) -> list[str]:
-    """Return a note on which partitions of the metadata topic were found, unless all of its ``count`` were; a broker
-    only has those of which it is a replica."""
+    """Return a note that lists the partitions of the metadata topic that were found; empty if all ``count`` were found.
+    A broker only has the partitions of which it is a replica."""
     if count is not None and set(numbers) >= set(range(count)):
         return []
     if count is None:
@@ -208,7 +208,7 @@ def parts_of_metadata(numbers: Collection[int], count: int | None) -> list[str]:
 
 
 def not_tiered(restoration: Restoration, topics: ClusterTopics) -> Iterator[str]:
-    """Yield the topics that the old cluster no longer had in the tier."""
+    """Yield notes about the topics that the old cluster had deleted or removed from the tier."""
     for topic in restoration.topics:
         why = topics.not_tiered(TopicIdPartition(topic.id, topic.name, 0))
         if why is not None:

@@ -1,4 +1,4 @@
-"""Writes the directory of a restored cluster, as its nodes need it at their first start."""
+"""Writes the directory of a restored cluster, with all files that its nodes read at their first start."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def write_cluster(
 
 
 def broker_epoch(broker: int) -> BrokerEpoch:
-    """Return the epoch of a broker: the offset that the record of its registration would have."""
+    """Return the broker epoch of a broker: the offset that its RegisterBrokerRecord would have."""
     return BrokerEpoch(broker)
 
 

@@ -1,4 +1,4 @@
-"""`milena tier show`: prints everything known of one segment."""
+"""`milena tier show`: prints the metadata, the events, the files and the log of one segment."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Final, NotRequired, TypedDict
 from milena.command_line.errors import UserError
 from milena.command_line.options import Values
 from milena.command_line.table import say
-from milena.commands.tier.cleaning_words import Cleaning, CleaningsShown, remark
+from milena.commands.tier.cleaning_view import Cleaning, CleaningsShown, remark
 from milena.commands.tier.listing import verdict
-from milena.commands.tier.places import Opened
+from milena.commands.tier.opening import Opened
 from milena.protocol.uuids import to_text
 from milena.storage.files.checkpoints import CorruptCheckpoint, decode_epochs
 from milena.storage.files.producer_snapshot import CorruptSnapshot, decode_snapshot
@@ -46,7 +46,7 @@ class Found:
 
 
 async def find(opened: Opened, word: str, *, or_partition: bool = False) -> Found:
-    """Return the segment whose id starts with ``word``. Raises UserError if there is none, or several.
+    """Return the segment whose id starts with ``word``. Raises UserError if there is no such segment, or more than one.
 
     ``or_partition``: the command also accepts TOPIC:PARTITION."""
     stored = {one.segment_id: one for one in await opened.storage.segments()}
@@ -64,7 +64,8 @@ async def find(opened: Opened, word: str, *, or_partition: bool = False) -> Foun
 
 
 async def readable_metadata(opened: Opened, found: Found) -> RemoteLogSegmentMetadata:
-    """Return the metadata needed to read its objects, from its files if there is no other. Raises UserError."""
+    """Return the segment's metadata, which are needed to read its objects; if the metadata topic has none, they are
+    derived from its files. Raises UserError."""
     if found.metadata is not None:
         return found.metadata
     try:
@@ -75,7 +76,7 @@ async def readable_metadata(opened: Opened, found: Found) -> RemoteLogSegmentMet
 
 
 async def show(values: Values, opened: Opened) -> int:
-    """Print history, files and contents of a segment."""
+    """Print the events, files and contents of a segment."""
     found = await find(opened, values.segment)
     plain = await describe(opened, found)
     for line in [json.dumps(plain)] if values.json else lines(plain):
@@ -95,7 +96,7 @@ class Event(TypedDict):
     leader_epoch: int | None
     """The author's leader epoch; null if the event has none, as those of Kafka's brokers."""
     fenced: bool
-    """Whether the event is fenced: a later leader's fence is before it in the topic."""
+    """Whether the event is fenced: it follows a fence, or a record, of a higher leader epoch."""
     republishes: bool
     """Whether it republishes a segment whose deletion had started."""
 
@@ -118,7 +119,7 @@ class Segment(TypedDict):
 
 
 async def describe(opened: Opened, found: Found) -> Segment:
-    """Return the segment as plain data."""
+    """Return the segment for ``--json``."""
     partition = found.segment_id.partition
     plain: Segment = {
         "id": to_text(found.segment_id.id),
@@ -157,7 +158,7 @@ async def describe(opened: Opened, found: Found) -> Segment:
 
 
 def _first_dirty(opened: Opened, partition: TopicIdPartition) -> int | None:
-    """Return the offset at which the next cleaning of its partition starts; None if none was finished."""
+    """Return the offset at which the next cleaning of the partition starts; None if no cleaning was finished."""
     cache = opened.history.caches.get(partition) if opened.history else None
     return None if cache is None or cache.cleaned_to is None else cache.cleaned_to.offset
 
@@ -167,7 +168,7 @@ def _history(opened: Opened, segment_id: RemoteLogSegmentId) -> list[Event]:
 
 
 def plain_history(events: Sequence[LoggedEvent]) -> list[Event]:
-    """Return the events of one segment as plain data."""
+    """Return the events of one segment for ``--json``."""
     return [
         {
             "metadata_partition": one.number,
@@ -198,7 +199,8 @@ def _log(contents: LogContents) -> dict[str, object]:
 
 
 async def _indexes(opened: Opened, stored: StoredSegment, metadata: RemoteLogSegmentMetadata) -> dict[str, object]:
-    """By suffix: entries, producers, or the checkpoint's content; an error text if it is unreadable."""
+    """Return the contents of the segment's files other than its log, by suffix: entries, producers, or the checkpoint's
+    content; an error text if a file is unreadable."""
     found: dict[str, object] = {
         index.value: stored.objects[index.value] // size
         for index, size in ENTRY_SIZES.items()

@@ -1,4 +1,4 @@
-"""`milena tier verify`."""
+"""`milena tier verify`: reads a tier and reports what is wrong."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Final
 
 from milena.command_line.options import Values
 from milena.command_line.table import say
-from milena.commands.tier.places import Opened, Selection
-from milena.commands.tier.words import counted, ranges
+from milena.commands.tier.formatting import counted, ranges
+from milena.commands.tier.opening import Opened, Selection
 from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC, metadata_partition
 from milena.tiered.offline.verification import Verification, confirmed, in_order, verify
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 
 PAUSE: Final = 1.0
-"""Seconds to wait before checking findings again, since a running cluster may be changing them."""
+"""Seconds to wait before findings are checked again, since a running cluster may have caused them and resolve them."""
 
 
 async def verify_all(values: Values, opened: Opened) -> int:
@@ -28,14 +28,14 @@ async def verify_all(values: Values, opened: Opened) -> int:
     if opened.log_dirs and opened.topics is None and not values.json:
         why = "; ".join(opened.unread) or f"there is no metadata of the cluster in {', '.join(opened.log_dirs)}"
         print(f"cannot check whether the cluster still has the topics: {why}", file=sys.stderr)
-    elsewhere = await opened.elsewhere()
+    elsewhere = await opened.partitions_elsewhere()
     if elsewhere and not values.json:
         print(
             f"the partitions {ranges(elsewhere)} of the metadata topic are in unknown log directories (by --override "
             "log.dirs?): the segments that they describe are not checked. Name the log directories with --dir",
             file=sys.stderr,
         )
-    result = await confirmed(partial(_look, opened, Selection(values.topic)))
+    result = await confirmed(partial(_verify, opened, Selection(values.topic)))
     if values.json:
         print(json.dumps(plain(result, opened, elsewhere)))
     else:
@@ -49,22 +49,22 @@ async def verify_all(values: Values, opened: Opened) -> int:
     return 1 if result.findings else 0
 
 
-async def _look(opened: Opened, wanted: Selection, again: Set[TopicIdPartition] | None) -> Verification:
-    if again is not None:
+async def _verify(opened: Opened, wanted: Selection, previous: Set[TopicIdPartition] | None) -> Verification:
+    if previous is not None:
         await opened.runtime.clock.sleep(PAUSE)
         await opened.read_again()
     return await verify(
         opened.storage,
         opened.history,
         opened.lineage,
-        choose=wanted if again is None else lambda known: sorted(again & set(known), key=in_order),
+        choose=wanted if previous is None else lambda known: sorted(previous & set(known), key=in_order),
         has_metadata=await _has_metadata(opened),
         not_tiered=opened.topics.not_tiered if opened.topics is not None else lambda _: None,
     )
 
 
 async def _has_metadata(opened: Opened) -> Callable[[TopicIdPartition], bool]:
-    elsewhere = await opened.elsewhere()
+    elsewhere = await opened.partitions_elsewhere()
     count = None if opened.topics is None else opened.topics.partitions(REMOTE_LOG_METADATA_TOPIC)
     return lambda one: count is None or metadata_partition(one, count) not in elsewhere
 

@@ -19,7 +19,7 @@ from milena.runtime.containment import Containment
 from milena.runtime.disk import Disk, Paced, Worker, WorkerEnded
 from milena.storage.cleaning.choice import Candidate, candidate
 from milena.storage.cleaning.cleaned_segment import OffsetOverflow
-from milena.storage.cleaning.round import Figures, NewSegment
+from milena.storage.cleaning.cleaning_round import Figures, NewSegment
 from milena.storage.cleaning.settings import CleanerSettings
 from milena.storage.cleaning.steps import clean_segments, remove_unfinished
 from milena.storage.cleaning.swap import CleaningAborted, Generation, check_generation, generation_of, swap_in

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from milena.protocol.types import Offset
 from milena.runtime.disk import Disk, Report
-from milena.storage.cleaning.round import Figures, NewSegment, Round
+from milena.storage.cleaning.cleaning_round import Figures, NewSegment, Round
 from milena.storage.cleaning.work import Work
 from milena.storage.files.names import CLEANED
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from milena.protocol.types import Offset
-from milena.storage.cleaning.round import NewSegment
+from milena.storage.cleaning.cleaning_round import NewSegment
 from milena.storage.files.names import CLEANED, LOG, OFFSET_INDEX, SEGMENT_SUFFIXES, SWAP, TIME_INDEX, segment_file
 from milena.storage.log.guard import guarded
 from milena.storage.log.segment import Segment

@@ -19,7 +19,7 @@ from milena.runtime.disk import Worker
 from milena.runtime.tasks import TaskHandle, Tasks
 from milena.storage.cleaning.choice import Candidate, candidate, dirtiest_first
 from milena.storage.cleaning.cleaner import Cleaner
-from milena.storage.cleaning.round import Figures
+from milena.storage.cleaning.cleaning_round import Figures
 from milena.storage.cleaning.settings import CleanerSettings
 from milena.storage.cleaning.throttle import Throttle
 from milena.storage.log.context import EventLog

@@ -1,8 +1,8 @@
 """All logs of a broker, in its log directories, like Kafka's ``LogManager`` (KIP-112, KIP-858).
 
 Call ``open``; when the cluster id is known, ``format``; then ``load``; then ``start`` for the periodic work
-(``storage.manager.upkeep``). ``stop`` shuts down cleanly. If a disk fails, its directory goes offline with its logs,
-and the other directories continue. If all directories are offline, the node ends.
+(``storage.manager.log_maintenance``). ``stop`` shuts down cleanly. If a disk fails, its directory goes offline with its
+logs, and the other directories continue. If all directories are offline, the node ends.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from milena.storage.log.unified_log import UnifiedLog
 from milena.storage.manager.future_logs import FutureLogs
 from milena.storage.manager.log_cleaner import LogCleaner
 from milena.storage.manager.log_dir import DirectoryError, LogDir
-from milena.storage.manager.upkeep import Upkeep, UpkeepTimes
+from milena.storage.manager.log_maintenance import LogMaintenance, MaintenanceTimes
 
 SLICE: Final = 50
 """The number of logs that are closed before the loop runs other work."""
@@ -46,13 +46,13 @@ class LogManager:
         """``failed`` is called for each directory that goes offline, with its logs."""
         self.node_id = NodeId(config.node_id)
         self._runtime = runtime
-        self._times = UpkeepTimes.of(config)
+        self._times = MaintenanceTimes.of(config)
         self._events: EventLog = events or get_logger("storage", node=config.node_id)
         self._failed = failed
         self._metadata_dir = config.metadata_log_dir
         self._tiered = config.get_bool("remote.log.storage.system.enable")
         self.cleaner = LogCleaner(self, runtime, CleanerSettings.of(config), self._events)
-        self._upkeep = Upkeep(self, runtime, self._times)
+        self._maintenance = LogMaintenance(self, runtime, self._times)
         self.futures = FutureLogs(self, runtime)
         self.found_logs = False
         """Whether any log was loaded. If not, the broker may have only new disks."""
@@ -68,9 +68,9 @@ class LogManager:
             producer_expiration_ms=self._times.producer_expiration_ms,
             tiered=self._tiered,
             jitter=self._runtime.random.below,
-            rolled=self._upkeep.flush_soon,
-            truncated=self._upkeep.checkpoint_soon,
-            sync_soon=self._upkeep.sync_soon,
+            rolled=self._maintenance.flush_soon,
+            truncated=self._maintenance.checkpoint_soon,
+            sync_soon=self._maintenance.sync_soon,
         )
         directory = LogDir(path, context)
         context.failed = lambda error: self.take_offline(directory, error)
@@ -157,7 +157,7 @@ class LogManager:
 
     def start(self, tasks: Tasks) -> None:
         """Begin retention, flushing, checkpoints, delayed deletion and compaction."""
-        self._upkeep.start(tasks)
+        self._maintenance.start(tasks)
         self.cleaner.start(tasks)
 
     def reconfigure(self, config: NodeConfig) -> None:
@@ -167,8 +167,8 @@ class LogManager:
     async def flush(self, log: UnifiedLog) -> None:
         """Sync a log, and write the offset checkpoints of all directories. If a disk fails, its directory goes
         offline."""
-        await self._upkeep.flush([log])
-        await self._upkeep.write_checkpoints()
+        await self._maintenance.flush([log])
+        await self._maintenance.write_checkpoints()
 
     async def stop(self, broker_epoch: BrokerEpoch | None = None) -> None:
         """Close and sync all logs and mark the directories as cleanly shut down. The tasks must have been stopped.
@@ -191,7 +191,7 @@ class LogManager:
             some = logs[first : first + SLICE]
             for log in some:
                 log.close()
-            await self._upkeep.flush(some)
+            await self._maintenance.flush(some)
             await self._runtime.clock.sleep(0)
 
     # Directories

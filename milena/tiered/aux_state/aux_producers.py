@@ -28,7 +28,7 @@ from milena.tiered.store.remote_storage import (
 
 
 class CorruptProducers(RemoteStorageError):
-    """An invalid producer snapshot in the tier."""
+    """A producer snapshot in the tier is invalid."""
 
 
 async def producers_at(
@@ -38,7 +38,7 @@ async def producers_at(
     epochs: Sequence[EpochEntry],
     log_start: Offset,
 ) -> bytes:
-    """A snapshot of the producers at ``offset``, for a log with these ``epochs``. Raises RemoteStorageError,
+    """Return a snapshot of the producers at ``offset``, for a log with these ``epochs``. Raises RemoteStorageError,
     CorruptBatch, OSError."""
     pieces: list[tuple[RemoteLogSegmentMetadata, Offset]] = []
     at = offset
@@ -59,7 +59,8 @@ async def producers_at(
 def _holding(
     cache: RemoteLogMetadataCache, offset: Offset, epochs: Sequence[EpochEntry]
 ) -> list[RemoteLogSegmentMetadata]:
-    """The segments that contain the offset, latest start first: they require the least reading."""
+    """Return the segments that contain the offset. The segment with the highest start offset is first, since it
+    requires the least reading."""
     index = epoch_at(offset, epochs)
     found = [] if index is None else cache.find(epochs[index].epoch, offset)
     return sorted(found, key=lambda segment: (segment.start_offset, segment.id.int), reverse=True)
@@ -77,7 +78,8 @@ async def _snapshot_of(storage: RemoteStorage, segment: RemoteLogSegmentMetadata
 async def _replayed(
     storage: RemoteStorage, snapshot: bytes, pieces: Sequence[tuple[RemoteLogSegmentMetadata, Offset]]
 ) -> bytes:
-    """The snapshot after the batches of ``pieces``, each up to an offset; the last piece comes first in the log."""
+    """Apply batches to a snapshot and return the result. ``pieces``: the segments to read, each up to an offset; the
+    last piece precedes the others in the log."""
     state = ProducerState()
     state.load(decode_snapshot(snapshot))
     for segment, upto in reversed(pieces):

@@ -1,9 +1,10 @@
 """The auxiliary state that a follower builds from the tier to start at its leader's first local record (KIP-405;
 docs/kafka-semantics.md: Followers that begin in the tier).
 
-The leader epochs come from the checkpoint of the segment that contains that record if the tier has it, else of the
-segment before it (KIP-405; Kafka always takes the latter). The producers are those at the end of the segment before it.
-Both are validated: a follower with wrong epochs would agree with its leader at offsets where the logs differ.
+The leader epochs come from the checkpoint of the segment that contains that record if the tier has that record,
+otherwise from the checkpoint of the segment before it (KIP-405; Kafka always uses the latter). The producers are those
+at the end of the segment before it. Both are validated: a follower with wrong epochs would agree with its leader at
+offsets where the logs differ.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class LocalStart(NamedTuple):
 
 
 class EndOfEpoch(NamedTuple):
-    """A leader's answer to OffsetForLeaderEpoch; both None if it has no answer."""
+    """A leader's answer to OffsetForLeaderEpoch: an epoch and its end offset; both None if the leader does not know the
+    requested epoch."""
 
     epoch: LeaderEpoch | None
     offset: Offset | None
@@ -55,8 +57,9 @@ class CorruptAuxState(RemoteStorageError):
 
 
 async def build_aux_state(tier: Tier, partition: TopicIdPartition, start: LocalStart, ask: AskEndOfEpoch) -> AuxState:
-    """Build the auxiliary state. ``ask`` is used if the tier does not contain the leader's first local record. Raises
-    MetadataNotReady, RemoteStorageError, CorruptBatch, OSError, and the errors of ``ask``."""
+    """Build the auxiliary state. ``ask`` requests the end offset of an epoch from the leader; it is called if the tier
+    does not contain the leader's first local record. Raises MetadataNotReady, RemoteStorageError, CorruptBatch,
+    OSError, and the errors of ``ask``."""
     cache = tier.metadata.cache(partition)
     before = Offset(start.offset - 1)
     source = newest(() if start.epoch is None else cache.find(start.epoch, start.offset))
@@ -75,8 +78,8 @@ async def build_aux_state(tier: Tier, partition: TopicIdPartition, start: LocalS
 def newest(
     segments: Iterable[RemoteLogSegmentMetadata], *, ending_at: Offset | None = None
 ) -> RemoteLogSegmentMetadata | None:
-    """One of several segments that contain an offset in the same epoch, and so agree up to it: one that ends at
-    ``ending_at`` if there is one, else the one with the most epochs."""
+    """Select one of several segments that contain an offset in the same epoch, and therefore have the same records up
+    to it: a segment that ends at ``ending_at`` or, if there is none, the segment with the most epochs."""
     return max(
         segments,
         key=lambda segment: (segment.end_offset == ending_at, segment.epochs[-1], segment.end_offset, segment.id.int),
@@ -85,8 +88,8 @@ def newest(
 
 
 async def epoch_before(start: LocalStart, ask: AskEndOfEpoch) -> LeaderEpoch:
-    """The epoch of the record before the leader's first local one (docs/kafka-semantics.md: Followers that begin in the
-    tier).
+    """Return the epoch of the record before the leader's first local one (docs/kafka-semantics.md: Followers that begin
+    in the tier).
 
     An unknown epoch is not treated as epoch 0 (KAFKA-20770): raises RemoteResourceNotFound.
     """
@@ -101,7 +104,7 @@ async def epoch_before(start: LocalStart, ask: AskEndOfEpoch) -> LeaderEpoch:
 
 
 async def _epochs_of(tier: Tier, segment: RemoteLogSegmentMetadata) -> list[EpochEntry]:
-    """The epochs from the start of the log to the end of the segment."""
+    """Return the epochs from the start of the log to the end of the segment."""
     data = await tier.storage.fetch_index(segment, IndexType.LEADER_EPOCH)
     try:
         epochs = decode_epochs(data)
@@ -115,8 +118,8 @@ async def _epochs_of(tier: Tier, segment: RemoteLogSegmentMetadata) -> list[Epoc
 
 
 def _are_of(segment: RemoteLogSegmentMetadata, epochs: Sequence[EpochEntry]) -> bool:
-    """Whether these epochs end with those in the metadata. (The metadata may have cut the first one at the segment's
-    start. Both may begin after the segment's start if the log start was inside the segment.)"""
+    """Return whether these epochs end with the epochs in the segment's metadata. (In the metadata the first epoch may
+    begin at the segment's start. Both may begin after the segment's start, if the log start was inside the segment.)"""
     if any(one.epoch >= other.epoch or one.start >= other.start for one, other in pairwise(epochs)):
         return False
     own = segment.epochs

@@ -30,7 +30,8 @@ def groups(sources: Sequence[Source], config: TopicConfig, *, end: Offset) -> li
 
 
 def _measured(source: Source, config: TopicConfig) -> SegmentToClean:
-    """Estimate the sizes of the indexes, which are written again: at most one entry per ``index.interval.bytes``."""
+    """Return the sizes of a segment's files. Those of the indexes are estimates, since they are written again with at
+    most one entry per ``index.interval.bytes``."""
     size = source.segment.size
     entries = size // max(config.index_interval_bytes, _LEAST_BATCH) + 1
     return SegmentToClean(source.first, size, entries * OFFSET_ENTRY_SIZE, entries * TIME_ENTRY_SIZE)

@@ -1,6 +1,6 @@
-"""The part of a pass over segments in the tier that runs in a worker process. The caller puts a segment's log into the
-folder of the work, as ``OFFSET.log`` with its first offset that counts, before it sends a command with the segment; all
-transaction indexes are there from the beginning."""
+"""The part of a pass over segments in the tier that runs in a worker process. Before the caller sends a command that
+names a segment, it writes the segment's log into the work's folder as ``OFFSET.log``, where OFFSET is the first offset
+that is cleaned. The transaction indexes of all segments are in the folder from the beginning."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 from milena.protocol.types import Offset
 from milena.runtime.disk import Disk, Report
-from milena.storage.cleaning.round import Figures, NewSegment, Round
+from milena.storage.cleaning.cleaning_round import Figures, NewSegment, Round
 from milena.storage.cleaning.source import SegmentToClean
 from milena.storage.cleaning.work import Work
 
@@ -29,8 +29,8 @@ class Clean(NamedTuple):
 
 
 class Mapped(NamedTuple):
-    """Result of ``Map``. ``to``: the offset where the map ends so far; ``has_room``: whether the map has room for the
-    next segment."""
+    """Result of ``Map``. ``to``: the offset up to which the map has keys so far (exclusive); ``has_room``: whether the
+    map has room for the next segment."""
 
     to: Offset
     has_room: bool

@@ -29,11 +29,12 @@ class Source(NamedTuple):
     first: Offset
     last: Offset
     whole: bool
-    """Whether the segment has no offsets of another lineage. Then the cleaned segment replaces it."""
+    """Whether all offsets of the segment are on the lineage. Only such a segment is replaced by the cleaned one."""
 
     @property
     def is_cut(self) -> bool:
-        """Whether the segment has other records, too, which another segment serves or which are not on the lineage."""
+        """Whether the segment also has records outside of ``first`` to ``last``: records that another segment serves,
+        or that are not on the lineage."""
         return self.first > self.segment.start_offset or self.last < self.segment.end_offset
 
 
@@ -43,11 +44,11 @@ class Window(NamedTuple):
     sources: Sequence[Source]
     first_dirty: Offset
     copied_again: int = 0
-    """The cache's ``copied_again`` when the window was determined."""
+    """The value of the cache's ``copied_again`` at the time at which the window was determined."""
 
     @property
     def end(self) -> Offset:
-        """The offset after the last."""
+        """The offset after the last one of the window."""
         return Offset(self.sources[-1].last + 1) if self.sources else self.first_dirty
 
     def until(self, end: Offset) -> Window:
@@ -81,8 +82,8 @@ def sources(
 def first_dirty(
     cache: RemoteLogMetadataCache, *, log_start: Offset, log_end: Offset, leader_epochs: Sequence[EpochEntry]
 ) -> Offset:
-    """Return the offset where the next pass begins: after the last finished one, or where this log and the log of the
-    leader that finished it diverge, if that is lower."""
+    """Return the first dirty offset, at which the next pass begins. It is the end of the last finished pass or, if that
+    is lower, the offset where this log diverges from the log of the leader that finished that pass."""
     done = cache.cleaned_to
     if done is None or not leader_epochs:
         return log_start
@@ -92,7 +93,7 @@ def first_dirty(
     if later is not None:
         bound = min(bound, later.start)
     if done.epoch in known:
-        return max(bound, log_start)  # up to there, this log and that leader's are the same
+        return max(bound, log_start)  # up to this offset, this log and that leader's log are the same
     for epoch in cache.epochs():
         if leader_epochs[0].epoch <= epoch <= done.epoch and epoch not in known:
             bound = min(bound, *(segment.epoch_start(epoch) for segment in cache.segments_of_epoch(epoch)))
@@ -141,8 +142,8 @@ def map_of_pass(
 ) -> CleanerOffsets:
     """Return the cleaner-offset map of a pass by the leader of ``epoch`` that uses keys up to ``end`` (exclusive).
 
-    The first map of a partition has an entry of None for the log's first epoch: then maps of former leaders, which may
-    still be published, are rejected.
+    The first map of a partition has an entry without an offset (None) for the log's first epoch, so that maps that
+    former leaders may still publish are rejected.
     """
     first = leader_epochs[0].epoch
     found = resolved(cache.cleanings.maps, epoch, first=first)

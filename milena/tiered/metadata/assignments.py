@@ -7,18 +7,18 @@ from collections.abc import Iterable
 
 from milena.tiered.metadata.metadata_partitioner import metadata_partition
 from milena.tiered.metadata.partition_names import partition_bytes
-from milena.tiered.metadata.progress import FollowedPartition, MetadataPartition
+from milena.tiered.metadata.read_positions import FollowedPartition, MetadataPartition
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 
 
 class Assignments:
-    """The assignments of one broker. ``partitions`` is the number of partitions of the metadata topic."""
+    """The assignments of one broker. ``partitions``: the number of partitions of the metadata topic."""
 
     def __init__(self, partitions: int) -> None:
         self.by_number: dict[int, MetadataPartition] = {}
         self.shared: dict[TopicIdPartition, TopicIdPartition] = {}
-        """The assigned partitions, each mapped to itself: records name equal ones, which are replaced by these
-        objects."""
+        """The assigned partitions, each mapped to itself. Equal objects that were decoded from records are replaced by
+        these, to save memory."""
         self.changed = asyncio.Event()
         """Set if a partition was assigned and is not read yet, or a metadata partition has nothing more to read."""
         self._partitions = partitions
@@ -26,7 +26,8 @@ class Assignments:
         self._named: dict[bytes, FollowedPartition] = {}
 
     def named(self, by: bytes) -> FollowedPartition | None:
-        """The partition with these bytes in records (``partition_names.partition_bytes``)."""
+        """Return the assigned partition that has these bytes in records (``partition_names.partition_bytes``); None if
+        there is none."""
         return self._named.get(by)
 
     def find(self, partition: TopicIdPartition) -> FollowedPartition | None:

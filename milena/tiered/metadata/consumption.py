@@ -23,7 +23,7 @@ from milena.tiered.metadata.assignments import Assignments
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
 from milena.tiered.metadata.partition_names import peek_partition
-from milena.tiered.metadata.progress import MetadataPartition
+from milena.tiered.metadata.read_positions import MetadataPartition
 from milena.tiered.metadata.serialization import deserialize
 from milena.tiered.metadata.snapshot import Snapshot
 from milena.tiered.metadata.snapshot_files import SnapshotFiles
@@ -36,13 +36,13 @@ FETCH_BYTES: Final = 64 << 10
 
 
 class Consumption:
-    """Reads the metadata of ``assignments`` through ``cluster``."""
+    """Reads the metadata of the partitions in ``assignments`` with the client ``cluster``."""
 
     def __init__(
         self, node_id: int, assignments: Assignments, snapshots: SnapshotFiles, cluster: Cluster, asking: Cluster
     ) -> None:
-        """``asking`` is the client for offset look-ups: on the connections of ``cluster`` they would wait for fetches
-        to end."""
+        """``asking``: a second client for offset look-ups, which would wait for fetches to end on the connections of
+        ``cluster``."""
         self._assignments = assignments
         self._by_number = assignments.by_number
         self._changed = assignments.changed
@@ -151,7 +151,8 @@ class Consumption:
         return seen is None or all(partition.topic_id in (None, seen.id) for partition in self._by_number.values())
 
     def _take(self, record: ConsumedRecord) -> bool:
-        """Apply a record. Returns False if its offset was read before: the log was replaced or truncated."""
+        """Apply a record. Returns False if its offset was read before, which means that the log was replaced or
+        truncated."""
         offset = Offset(record.offset)
         source = self._by_number.get(record.partition)
         if source is None:
@@ -193,8 +194,8 @@ class Consumption:
         return True
 
     def _advance(self) -> bool:
-        """Report the consumer's positions. Returns False if a position has fallen: the log was replaced or
-        truncated."""
+        """Pass the consumer's positions on to the followed partitions. Returns False if a position has fallen, which
+        means that the log was replaced or truncated."""
         for number, source in self._by_number.items():
             if source.assigned:
                 position = self._consumer.position(REMOTE_LOG_METADATA_TOPIC, number)

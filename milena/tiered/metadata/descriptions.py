@@ -20,11 +20,11 @@ _CRC: Final = Struct(">I")
 
 
 class CorruptDescription(ValueError):
-    """A description that cannot be used; the text says why."""
+    """A description cannot be used; the message has the reason."""
 
 
 def description_of(metadata: RemoteLogSegmentMetadata) -> bytes:
-    """Encode a description. ``metadata``: as it was announced."""
+    """Encode a description. ``metadata``: the segment as announced by COPY_SEGMENT_STARTED."""
     record = serialize(metadata)
     return _CRC.pack(crc32c(record)) + record
 
@@ -38,5 +38,5 @@ def described(data: bytes, segment: RemoteLogSegmentId) -> RemoteLogSegmentMetad
     except UnreadableRemoteLogRecord as error:
         raise CorruptDescription(str(error)) from None
     if not isinstance(found, RemoteLogSegmentMetadata) or found.segment_id != segment:
-        raise CorruptDescription("it is of something else")
+        raise CorruptDescription("it describes another segment")
     return found

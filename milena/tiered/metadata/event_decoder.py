@@ -78,7 +78,7 @@ class PartitionEvents:
 
     @property
     def cache(self) -> RemoteLogMetadataCache:
-        """The result of the events. It is the same object each time; later events change it."""
+        """Return the cache that results from the events. It is the same object each time; later events change it."""
         if self._cache is None:
             segments = sorted(self._segments(), key=lambda one: one.start_offset)
             self._cache = RemoteLogMetadataCache.restored(segments, self._highest, self._fence_epoch)
@@ -136,7 +136,8 @@ class PartitionEvents:
         return True
 
     def take_update(self, value: bytes, at: int) -> bool:
-        """The same for a later state of a segment, or a leader epoch fence."""
+        """Apply the record of a later state of a segment, or of a leader epoch fence; its partition ends at ``at``.
+        Returns False if it has another form."""
         if self._cache is not None or len(value) <= at + _UPDATE.size:
             return False
         tag, id_bytes, more, broker, event_ms, custom, number = _UPDATE.unpack_from(value, at)
@@ -179,15 +180,16 @@ class PartitionEvents:
 
 
 class EventDecoder:
-    """``wanted``: whether a topic's records are decoded; of other topics, only the partitions are noted."""
+    """Decodes the records of the metadata topic. ``wanted``: returns whether a topic's records are decoded; of other
+    topics, only the existing partitions are recorded."""
 
     def __init__(self, wanted: Callable[[str], bool] = lambda _: True) -> None:
         self.partitions: dict[TopicIdPartition, PartitionEvents] = {}
         self.unwanted: set[TopicIdPartition] = set()
         self._wanted = wanted
         self._heads: dict[bytes, Callable[[bytes, int], bool] | None] = {}
-        """By the first bytes of a record, up to and including the partition: the function that applies the record; None
-        for an unwanted partition."""
+        """The function that applies a record, by the record's first bytes up to and including the partition; None for a
+        partition that is not wanted."""
         self._shared: dict[TopicIdPartition, TopicIdPartition] = {}
 
     def applier(self, number: int) -> Callable[[bytes | None, Offset], None]:

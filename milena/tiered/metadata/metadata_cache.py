@@ -148,8 +148,8 @@ class RemoteLogMetadataCache:
             self._by_epoch[epoch].replace(known, after)
 
     def _finished(self, segment: RemoteLogSegmentMetadata) -> None:
-        """Note a finished copy, before it is indexed. If it is a copy of local records at offsets that were cleaned in
-        the tier, these offsets are dirty again."""
+        """Record that a copy is finished, before it is indexed. If local records were copied at offsets that had been
+        cleaned in the tier, these offsets become dirty again."""
         self.cleanings.finished(segment)
         highest = self.highest_offset_for_epoch(segment.epochs[0].epoch)
         if segment.cleaned or highest is None or highest < segment.start_offset:
@@ -163,15 +163,15 @@ class RemoteLogMetadataCache:
         return len(self._segments)
 
     def get(self, segment: UUID) -> RemoteLogSegmentMetadata | None:
-        """The listed segment with this id."""
+        """Return the listed segment with this id; None if there is none."""
         return self._segments.get(segment)
 
     def end(self) -> Offset:
-        """The offset after all listed segments; 0 if there are none."""
+        """Return the offset after all listed segments; 0 if there are none."""
         return Offset(max((segment.end_offset for segment in self._segments.values()), default=-1) + 1)
 
     def segments(self) -> list[RemoteLogSegmentMetadata]:
-        """All listed segments, by start offset."""
+        """Return all listed segments, by start offset."""
         return sorted(self._segments.values(), key=_place)
 
     def serves(self, segment: RemoteLogSegmentMetadata) -> bool:
@@ -187,7 +187,7 @@ class RemoteLogMetadataCache:
         return [one for one in self._segments.values() if one.at_risk and one.state is _COPIED]
 
     def segments_of_epoch(self, epoch: LeaderEpoch) -> list[RemoteLogSegmentMetadata]:
-        """The listed segments with records of ``epoch``, by start offset."""
+        """Return the listed segments with records of ``epoch``, by start offset."""
         return sorted(self._by_epoch.get(epoch, ()), key=_place)
 
     def epochs(self) -> list[LeaderEpoch]:
@@ -195,7 +195,8 @@ class RemoteLogMetadataCache:
         return sorted(epoch for epoch, found in self._by_epoch.items() if any(True for _ in found))
 
     def highest_offset_for_epoch(self, epoch: LeaderEpoch) -> Offset | None:
-        """The last offset of ``epoch`` that was ever copied, whether or not it is still in the tier."""
+        """Return the last offset of ``epoch`` that was ever copied, even if it was deleted from the tier since; None if
+        none was copied."""
         found = self._by_epoch.get(epoch)
         return None if found is None else found.highest
 
@@ -204,7 +205,7 @@ class RemoteLogMetadataCache:
         return {epoch: found.highest for epoch, found in self._by_epoch.items() if found.highest is not None}
 
     def find(self, epoch: LeaderEpoch, offset: Offset) -> list[RemoteLogSegmentMetadata]:
-        """All readable and valid segments that contain ``offset`` in ``epoch``, on any lineage."""
+        """Return all readable and valid segments that contain ``offset`` in ``epoch``, on any lineage."""
         found = self._by_epoch.get(epoch)
         if found is None:
             return []
@@ -302,7 +303,8 @@ class RemoteLogMetadataCache:
         return (served for served in every if served.segment.max_timestamp_ms >= timestamp)
 
     def _next_served(self, offset: Offset, leader_epochs: Sequence[EpochEntry], log_end: Offset) -> Offset | None:
-        """The first offset above ``offset`` that some segment contains in the leader's epoch of that offset."""
+        """Return the lowest offset above ``offset`` that some segment contains in the epoch that the leader's log has
+        at that offset; None if there is none."""
         for index in range(epoch_at(offset, leader_epochs) or 0, len(leader_epochs)):
             epoch, start = leader_epochs[index]
             end = leader_epochs[index + 1].start if index + 1 < len(leader_epochs) else log_end

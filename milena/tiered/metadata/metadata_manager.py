@@ -57,7 +57,8 @@ class RemoteLogMetadataManager(Protocol):
         ...
 
     async def is_empty(self) -> bool:
-        """Whether no broker has ever published anything. Raises RemoteLogMetadataError if that is not known."""
+        """Whether no broker has ever published a record in the metadata topic. Raises RemoteLogMetadataError if that is
+        not known."""
         ...
 
     def assign(self, led: Iterable[TopicIdPartition], followed: Iterable[TopicIdPartition]) -> None:
@@ -69,9 +70,9 @@ class RemoteLogMetadataManager(Protocol):
         ...
 
     def start(self) -> None:
-        """Start. Nothing is sent before the first partition is assigned."""
+        """Start the manager. It sends no request before the first partition is assigned."""
         ...
 
     async def stop(self) -> None:
-        """Stop. Pending calls end with RemoteLogMetadataError."""
+        """Stop the manager. Pending calls raise RemoteLogMetadataError."""
         ...

@@ -25,7 +25,7 @@ class SnapshotFiles:
         self._log = get_logger("remote log metadata")
 
     async def load(self, partition: TopicIdPartition) -> Snapshot | None:
-        """Return the snapshot; None if it is missing or damaged."""
+        """Return a partition's snapshot; None if it is missing or damaged."""
         folder = self._folder(partition)
         if folder is None:
             return None

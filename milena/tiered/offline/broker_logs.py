@@ -35,7 +35,7 @@ BATCH_BYTES: Final = 512 << 10
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A topic's placement: which brokers host each partition, and the topic's own configuration."""
+    """A topic that is assigned to brokers: the replicas of each partition, and the topic's own configuration."""
 
     topic: RestoredTopic
     replicas: Sequence[tuple[int, ...]]
@@ -72,7 +72,7 @@ def events_of(segment: RemoteLogSegmentMetadata) -> Iterator[MetadataEvent]:
 
 
 def metadata_batches(topics: Iterable[RestoredTopic], partitions: int, now_ms: int) -> dict[int, list[bytes]]:
-    """The batches of each partition of the metadata topic that describe all segments of ``topics``."""
+    """Return, for each partition of the metadata topic, the batches that describe all segments of ``topics``."""
     values: dict[int, list[bytes]] = {}
     for topic in topics:
         for log in topic.logs.values():
@@ -131,7 +131,7 @@ async def write_broker(
 
 
 def _hosted(manager: LogManager, config: NodeConfig, placed: Placed) -> Iterator[tuple[int, UnifiedLog]]:
-    """The replicas' new, empty logs on this broker."""
+    """Create the logs of the replicas on this broker, which are empty, and yield them."""
     topic = placed.topic
     effective = TopicConfig.effective(config, placed.config)
     for number, replicas in enumerate(placed.replicas):
@@ -170,5 +170,5 @@ def _failed(directory: LogDir, _: list[UnifiedLog]) -> None:
 
 
 def metadata_topic(topic_id: UUID, partitions: int) -> RestoredTopic:
-    """The logs of the metadata topic."""
+    """Return the metadata topic as a restored topic with empty logs."""
     return RestoredTopic(REMOTE_LOG_METADATA_TOPIC, topic_id, partitions)

@@ -35,12 +35,12 @@ ReplicaLineage = Callable[[TopicIdPartition], Awaitable[Lineage | None]]
 
 
 class CannotRestore(ValueError):
-    """The restoration is not possible as requested; the text says what to do."""
+    """The cluster cannot be restored as requested; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """The user's options."""
+    """What the user has requested."""
 
     topics: Mapping[str, UUID | None] = field(default_factory=dict)
     """Topic names, with the id if several topics have the name; empty: all."""
@@ -51,7 +51,8 @@ class Wishes:
 
 @dataclass(frozen=True, slots=True)
 class RestoredLog:
-    """One partition: ``log_start`` is in the tier, the log continues at ``lineage.log_end``."""
+    """The log of one restored partition: it starts at ``log_start``, in the tier, and new records are appended at
+    ``lineage.log_end``."""
 
     partition: TopicIdPartition
     segments: Sequence[RemoteLogSegmentMetadata]
@@ -223,5 +224,5 @@ async def _log(
 
 
 def open_transactions(snapshot: bytes) -> list[tuple[ProducerId, ProducerEntry]]:
-    """The producers with an open transaction in a valid snapshot."""
+    """Return the producers that have an open transaction in a snapshot, which must be valid."""
     return [(producer, entry) for producer, entry in decode_snapshot(snapshot) if entry.txn_first_offset is not None]

@@ -173,7 +173,7 @@ def _extend(known: LeaderEpochCache, segments: Iterable[RemoteLogSegmentMetadata
 
 
 def starting_at(lineage: Lineage, offset: Offset) -> Lineage:
-    """Return the lineage without what is before ``offset``."""
+    """Return the lineage of a log that starts at ``offset``."""
     known = LeaderEpochCache(lineage.epochs)
     known.truncate_from_start(offset)
     return replace(lineage, epochs=tuple(known.entries), log_start=offset)

@@ -54,7 +54,7 @@ def is_deleted(events: Iterable[LoggedEvent]) -> bool:
 
 @dataclass(slots=True)
 class MetadataHistory:
-    """The contents of the whole topic."""
+    """All events in the metadata topic."""
 
     numbers: set[int] = field(default_factory=set)
     """The partitions of the metadata topic that were found."""
@@ -78,7 +78,7 @@ class MetadataHistory:
         return found
 
     def segments(self, partition: TopicIdPartition) -> list[RemoteLogSegmentMetadata]:
-        """The listed segments, by start offset."""
+        """Return the listed segments of a partition, by start offset."""
         cache = self.caches.get(partition)
         return [] if cache is None else cache.segments()
 
@@ -87,7 +87,7 @@ class MetadataHistory:
         return partial(self._take_record, number)
 
     def _take_record(self, number: int, value: bytes | None, offset: Offset) -> None:
-        """Raises UnreadableRemoteLogRecord."""
+        """Decode and add a record. Raises UnreadableRemoteLogRecord."""
         event = deserialize(value, offset, self._shared)
         if event is not None:
             self._shared.setdefault(event.segment_id.partition, event.segment_id.partition)

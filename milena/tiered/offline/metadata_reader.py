@@ -1,4 +1,5 @@
-"""Reads the topic ``__remote_log_metadata`` from log directories, without a broker, and reads on when more was written.
+"""Reads the topic ``__remote_log_metadata`` from log directories, without a broker. Later calls read only the records
+that were written since.
 
 What was read stays valid as long as the last batch that was read is still in the log, or is at the same offset in
 another replica: batches with the same offset, leader epoch and checksum have the same log before them. Otherwise, for
@@ -43,7 +44,7 @@ Apply = Callable[[bytes | None, Offset], None]
 
 
 class MetadataContents(Protocol):
-    """The result of reading the topic."""
+    """The records that were read from the topic; the caller supplies the implementation."""
 
     def applier(self, number: int) -> Apply:
         """Return the function that applies the next record of partition ``number`` of the metadata topic."""
@@ -86,7 +87,7 @@ class _BatchId(NamedTuple):
 
 
 class _Position(NamedTuple):
-    """A position in a log, after the batch ``last``; ``last`` is None at the beginning of a log."""
+    """A read position in a log, directly after the batch ``last``; ``last`` is None at the beginning of a log."""
 
     base: int = 0
     """The first offset of the log's file."""

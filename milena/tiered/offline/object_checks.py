@@ -52,8 +52,8 @@ async def check_objects(
     stored: StoredSegment,
     contents: LogContents | None = None,
 ) -> list[Problem]:
-    """All problems of a segment that should be readable. Reads every object whole, the log only if its ``contents`` are
-    not known."""
+    """Return all problems of a segment that should be readable. Reads all objects completely, but the log only if its
+    ``contents`` are not known."""
     problems = [(MISSING, f"there is no {suffix}") for suffix in sorted(_wanted(metadata) - stored.objects.keys())]
     found = stored.objects.get(LOG_SUFFIX)
     if found is not None and found < metadata.size:
@@ -100,12 +100,12 @@ def _check_log(metadata: RemoteLogSegmentMetadata, contents: LogContents) -> Ite
     yield from ((CRC, f"{where} has a wrong checksum") for where in contents.bad_checksums)
     yield from ((DAMAGED, what) for what in contents.damage)
     if contents.first_offset is None or contents.last_offset is None:
-        if not metadata.cleaned or metadata.size:  # a cleaning may leave nothing
+        if not metadata.cleaned or metadata.size:  # a cleaning may remove all records
             yield OFFSETS, "the log has no batch"
         return
     if contents.first_offset < metadata.start_offset:
         yield OFFSETS, f"the log begins at {contents.first_offset}, its metadata says {metadata.start_offset}"
-    compacted = bool(metadata.cleaned or contents.gap)  # its last records may be gone
+    compacted = bool(metadata.cleaned or contents.gap)  # its last records may have been removed
     ends = contents.last_offset <= metadata.end_offset if compacted else contents.last_offset == metadata.end_offset
     if not contents.damage and not ends:
         yield OFFSETS, f"the log ends at {contents.last_offset}, its metadata says {metadata.end_offset}"
@@ -160,9 +160,9 @@ def _time_index(data: bytes, metadata: RemoteLogSegmentMetadata, contents: LogCo
 
 
 def _offsets_lost(stored: StoredSegment) -> Iterator[Problem]:
-    """Each time index entry is written together with an offset index entry, except those written when a segment is
-    closed, also by a broker that stops. The distance between entries, and whether there are any, depends on
-    ``index.interval.bytes``."""
+    """Yield a problem if the offset index has too few entries for the number of entries of the time index. Each time
+    index entry is written together with an offset index entry, except when a segment is closed, which also happens when
+    a broker stops. The distance between entries, and whether there are any, depends on ``index.interval.bytes``."""
     sizes = stored.objects
     if IndexType.OFFSET.value in sizes and IndexType.TIMESTAMP.value in sizes:
         offsets = sizes[IndexType.OFFSET.value] // _OFFSET_ENTRY.size

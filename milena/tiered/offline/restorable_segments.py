@@ -18,7 +18,7 @@ from milena.tiered.offline.epoch_history import furthest, lineage_of_tier
 from milena.tiered.offline.metadata_history import DELETIONS, MetadataHistory, is_deleted
 from milena.tiered.reading.log_contents import read_contents
 from milena.tiered.rebuilding.epoch_chains import Lineage, readable, served_runs
-from milena.tiered.rebuilding.usable_segments import Restorable, ended, lacking, whole_segments
+from milena.tiered.rebuilding.usable_segments import Restorable, as_finished, lacking, whole_segments
 from milena.tiered.segments.cleanings import Cleanings
 from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentId,
@@ -116,7 +116,7 @@ async def _unlisted(
     whole = await whole_segments(storage, [*unlisted, *unended], found)
     candidates = [
         segment
-        for segment in (ended(begun.get(segment.id), segment, found) for segment in whole)
+        for segment in (as_finished(begun.get(segment.id), segment, found) for segment in whole)
         if segment is not None
     ]
     found.lineage = furthest(of_replicas, await lineage_of_tier(storage, [*found.segments, *candidates]))

@@ -73,8 +73,8 @@ async def verify(
     has_metadata: Callable[[TopicIdPartition], bool] = lambda _: True,
 ) -> Verification:
     """Check the known partitions that ``choose`` selects. ``history``: the contents of the metadata topic, None if
-    unknown. ``not_tiered``: why a partition should have nothing in the tier; None if it should.
-    ``has_metadata``: whether ``history`` has the metadata of a partition; of others, only the files are checked.
+    unknown. ``not_tiered``: returns the reason why a partition should have no segments in the tier; None if it may have
+    some. ``has_metadata``: whether ``history`` has the metadata of a partition; of others, only the files are checked.
 
     Raises RemoteStorageError if the tier cannot be listed, and the errors of ``choose``.
     """
@@ -199,7 +199,7 @@ async def check_segment(
         what = f"{said} not finished yet, {files}" if under_way else f"{said} never finished, {files}"
         return [Finding(UNFINISHED, what, partition, segment.id, harmless=under_way)]
     if stored is None:
-        return [Finding(MISSING, "there are no files of it", partition, segment.id)]
+        return [Finding(MISSING, "it has no files", partition, segment.id)]
     found = await check_objects(storage, segment, stored, contents)
     found += await check_description(storage, segment)
     return [Finding(kind, what, partition, segment.id) for kind, what in found]

@@ -19,12 +19,13 @@ PIECE: Final = 4 << 20
 
 
 class DamagedLog(ValueError):
-    """The log cannot be read from here on. The text says where and why."""
+    """The log cannot be read from some position on. The message has the position and the reason."""
 
 
 @dataclass(slots=True)
 class LogContents:
-    """Offsets are inclusive; None if there is no batch. ``damage``: descriptions of what is wrong."""
+    """The contents of a log. Offsets are inclusive; None if the log has no batch. ``damage``: descriptions of what is
+    wrong."""
 
     batches: int = 0
     records: int = 0
@@ -39,12 +40,13 @@ class LogContents:
     bad_checksums: list[str] = field(default_factory=list)
     damage: list[str] = field(default_factory=list)
     gap: str = ""
-    """The first offsets that are missing between batches or in one, as only compaction leaves them."""
+    """The first gap in the offsets, between batches or inside one, as text; empty if there is none. Only compaction
+    causes gaps."""
     _positions: array[int] = field(default_factory=lambda: array("q"))
     _bases: array[int] = field(default_factory=lambda: array("q"))
 
     def base_offset_at(self, position: int) -> int | None:
-        """The base offset of the batch that begins at ``position``; None if none begins there."""
+        """Return the base offset of the batch that begins at ``position``; None if no batch begins there."""
         index = bisect_left(self._positions, position)
         found = index < len(self._positions) and self._positions[index] == position
         return self._bases[index] if found else None
@@ -76,7 +78,7 @@ class LogContents:
         self.last_offset = batch.last_offset
         self.batches += 1
         self.records += max(batch.count, 0)
-        if batch.count:  # else it was cleaned, and no index knows its time
+        if batch.count:  # otherwise the batch was cleaned, and no index has its timestamp
             self.max_timestamp_ms = max(self.max_timestamp_ms, batch.max_timestamp)
         self.codecs.add(_codec(batch))
         self._positions.append(position)
@@ -107,7 +109,8 @@ async def batches_of(
             raise DamagedLog(f"no batch at position {position}: {error}") from None
         if size is None or size > len(held):
             if fetched >= metadata.size or (size or 0) > metadata.size - position:
-                raise DamagedLog(f"the {metadata.size - position} bytes at position {position} are not a whole batch")
+                left = metadata.size - position
+                raise DamagedLog(f"the {left} bytes at position {position} are not a complete batch")
             wanted = max(PIECE, (size or 0) - len(held))
             part = await storage.fetch(metadata, fetched, fetched + wanted - 1)
             held += await part.read()

@@ -82,7 +82,8 @@ class ReaderPool:
         reading.readers[reader] = None
 
     def leave(self, key: Hashable, reader: RemoteReadWaiter[Any]) -> None:
-        """``reader`` does not wait any more. A queued read without waiters is dropped; a started one continues."""
+        """Record that ``reader`` does not wait for the read any more. A queued read without waiters is dropped; a
+        started one continues."""
         reading = self._readings.get(key)
         if reading is None or reading.readers.pop(reader, self) is self or reading.readers or reading.started:
             return

@@ -41,8 +41,8 @@ NEAR_END: Final = 16 << 20
 STEP: Final = 4 << 20
 """Bytes after which the prefetch is repeated: the first one may have been limited by memory."""
 MOST_READERS: Final = 1000
-MOST_LOOKS: Final = 5
-"""How often one read looks for its segment again because the tier has changed."""
+MAX_LOOKUPS: Final = 5
+"""How often a read looks up its segment again because the segments in the tier have changed."""
 
 
 class RemoteRead(NamedTuple):
@@ -57,7 +57,8 @@ class RemoteRead(NamedTuple):
 
 
 class RemoteRecords(NamedTuple):
-    """Bytes that begin with the batch that contains the offset; the last batch may be incomplete."""
+    """The bytes that were read. They begin with the batch that contains the requested offset; the last batch may be
+    incomplete."""
 
     records: Part
     length: int
@@ -76,22 +77,23 @@ class RemoteLogReader:
         self._untouched: OrderedDict[TopicIdPartition, _Untouched] = OrderedDict()
 
     async def cache(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
-        """Raises MetadataNotReady."""
+        """Return the segments of a partition. Raises MetadataNotReady."""
         metadata = self._tier.metadata
         if not metadata.is_ready(partition) and not await metadata.wait_ready(partition, READY_WAIT):
             raise MetadataNotReady(f"the segments of {partition.topic}-{partition.partition} are not known yet")
         return metadata.cache(partition)
 
     async def read(self, partition: TopicIdPartition, log: UnifiedLog, read: RemoteRead) -> RemoteRecords | None:
-        """The tier's records at the offset; None if there are none between it and the local log start.
+        """Return the tier's records from the read's offset on; None if the tier has none between that offset and the
+        local log start.
 
-        A segment that is replaced by a cleaned one, and deleted, while it is read, is looked for again. Raises
+        If the segment is replaced by a cleaned one and deleted while it is read, the segment is looked up again. Raises
         KafkaError OFFSET_OUT_OF_RANGE if no segment serves the offset, and the errors in ``tier.FAILURES``.
         """
-        at, looks = read.offset, LooksAgain()
+        at, lookups = read.offset, LookupRetries()
         refused: dict[UUID, Exception] = {}
         while at < log.local_log_start_offset or at == read.offset:
-            cache = looks.begin(await self.cache(partition))
+            cache = lookups.begin(await self.cache(partition))
             served = cache.segment_for(at, leader_epochs=log.epochs.entries, log_end=read.upper, without=refused)
             if served is None:
                 raise next(
@@ -102,7 +104,7 @@ class RemoteLogReader:
             except RetriableRemoteStorageError:
                 raise
             except (RemoteStorageError, CorruptBatch) as error:
-                if not looks.again():
+                if not lookups.may_retry():
                     # Lost or damaged: another leader may have copied the same records.
                     refused[served.segment.id] = error
                 continue
@@ -116,7 +118,7 @@ class RemoteLogReader:
     async def _read_in(
         self, served: ServedSegment, at: Offset, partition: TopicIdPartition, log: UnifiedLog, read: RemoteRead
     ) -> RemoteRecords | None:
-        """One segment's records at the offset; None if it has none up to its end."""
+        """Read from one segment, from the offset ``at`` on; None if the segment has no record from there on."""
         found = await self.segments.find(served.segment, at, read.max_bytes)
         if found is None or found[1].base_offset > served.last:
             return None
@@ -132,7 +134,7 @@ class RemoteLogReader:
         return RemoteRecords(window.part(batch.position, length), length, aborted)
 
     async def _end(self, served: ServedSegment, batch: ScannedBatch, max_bytes: int) -> int:
-        """The position up to which the segment may be served, from ``batch`` on."""
+        """Return the position in the log, after ``batch``, up to which the segment may be served."""
         segment = served.segment
         if served.last >= segment.end_offset:
             return segment.size
@@ -195,8 +197,8 @@ class RemoteLogReader:
         return tuple(found | dict.fromkeys((one.producer_id, one.first_offset) for one in some))
 
     async def _check_listed(self, segment: RemoteLogSegmentMetadata) -> None:
-        """The transaction index of a segment that has just been deleted looks as if there had been none. Raises
-        RemoteResourceNotFound."""
+        """Check that the segment was not deleted: a deleted transaction index cannot be distinguished from one that
+        never existed. Raises RemoteResourceNotFound."""
         listed = (await self.cache(segment.partition)).get(segment.id)
         if listed is None or listed.state is not RemoteLogSegmentState.COPY_SEGMENT_FINISHED:
             raise RemoteResourceNotFound(f"segment {segment.id} was deleted while it was read")
@@ -218,24 +220,24 @@ class RemoteLogReader:
         return found
 
 
-class LooksAgain:
-    """A read of a partition looks for its segment again if the tier has changed while it read: what it read from may
-    have been replaced and deleted."""
+class LookupRetries:
+    """Counts how often a read looks up its segment. A read looks again if the segments in the tier have changed since
+    its last look-up, because its segment may have been replaced and deleted."""
 
     __slots__ = ("_cache", "_changes", "_left")
 
     def __init__(self) -> None:
         self._cache: RemoteLogMetadataCache | None = None
         self._changes = 0
-        self._left = MOST_LOOKS
+        self._left = MAX_LOOKUPS
 
     def begin(self, cache: RemoteLogMetadataCache) -> RemoteLogMetadataCache:
-        """A look at ``cache``, which is returned."""
+        """Start a look-up in ``cache``, and return ``cache``."""
         self._cache, self._changes = cache, cache.changes
         return cache
 
-    def again(self) -> bool:
-        """After a failure: whether to look once more."""
+    def may_retry(self) -> bool:
+        """Return after a failed read whether to look up the segment once more."""
         if not self._left or self._cache is None or self._cache.changes == self._changes:
             return False
         self._left -= 1
@@ -249,7 +251,7 @@ class _View(NamedTuple):
     changes: int
     epoch: LeaderEpoch | None
     log_end: Offset
-    """The log end, as far as it matters: a follower may know segments whose records it does not have yet."""
+    """The log end offset, or the end of the tier's segments if that is lower."""
 
 
 def _view(cache: RemoteLogMetadataCache, log: UnifiedLog) -> _View:
@@ -260,7 +262,8 @@ def _view(cache: RemoteLogMetadataCache, log: UnifiedLog) -> _View:
 
 
 class _Untouched(NamedTuple):
-    """No segment from ``start`` up to ``found`` (None: the end) has aborted transactions."""
+    """The result of a search: no segment from offset ``start`` up to the segment ``found`` (None: up to the end) has
+    aborted transactions."""
 
     view: _View
     start: Offset

@@ -8,7 +8,7 @@ from milena.protocol.types import Offset
 from milena.storage.log.segment import TimedRecord, first_in_batch
 from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.metadata.metadata_cache import ServedSegment
-from milena.tiered.reading.remote_reader import LooksAgain, RemoteLogReader
+from milena.tiered.reading.remote_reader import LookupRetries, RemoteLogReader
 from milena.tiered.reading.remote_segment import SegmentReader
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 from milena.tiered.store.remote_storage import RemoteStorageError
@@ -17,14 +17,14 @@ from milena.tiered.store.remote_storage import RemoteStorageError
 async def first_at_or_after(
     reader: RemoteLogReader, partition: TopicIdPartition, log: UnifiedLog, timestamp: int
 ) -> TimedRecord | None:
-    """The first record of the log with ``timestamp`` (ms) or later. Raises the errors in ``tier.FAILURES``.
+    """Return the first record of the log with ``timestamp`` (ms) or later. Raises the errors in ``tier.FAILURES``.
 
     Segments that are also local are searched locally. Differs from Kafka, which stops if the first segment that may
     contain such a record has none from the log start on.
     """
-    at, looks = log.log_start_offset, LooksAgain()
+    at, lookups = log.log_start_offset, LookupRetries()
     while at < log.local_log_start_offset:
-        cache = looks.begin(await reader.cache(partition))
+        cache = lookups.begin(await reader.cache(partition))
         candidates = cache.with_timestamp(
             timestamp, at, leader_epochs=log.epochs.entries, log_end=log.local_log_start_offset
         )
@@ -34,7 +34,7 @@ async def first_at_or_after(
         try:
             found = await _search(reader.segments, served, timestamp)
         except (RemoteStorageError, CorruptBatch):
-            if not looks.again():
+            if not lookups.may_retry():
                 raise
             continue
         if found is not None:

@@ -38,7 +38,7 @@ MOST_SCANNED: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class SegmentWindow:
-    """Bytes ``[start, end)`` of a stored log that are available without waiting."""
+    """The bytes ``[start, end)`` of a stored log, which can be read without waiting."""
 
     start: int
     end: int
@@ -57,7 +57,7 @@ class SegmentWindow:
         return self.source[position - self.start : position - self.start + length]
 
     def headers(self, position: int) -> Iterator[ScannedBatch]:
-        """The batches from ``position`` on whose headers are inside the window. Raises CorruptBatch, OSError."""
+        """Yield the batches from ``position`` on whose headers are inside the window. Raises CorruptBatch, OSError."""
         return scan_batches(self, position, self.end, chunk=LOOKUP_CHUNK, whole=False)
 
 
@@ -70,7 +70,7 @@ class BatchOrder:
     __slots__ = ("_last", "_place", "_segment")
 
     def __init__(self, segment: RemoteLogSegmentMetadata, place: PositionBounds | None = None) -> None:
-        """``place``: the index entry that applies to some of them."""
+        """``place``: the index entry by which the first of the batches was found."""
         self._segment = segment
         self._place = place
         self._last = -1
@@ -117,7 +117,8 @@ class SegmentReader:
         return SegmentWindow(start, start + found.length, source)
 
     async def indexes(self, segment: RemoteLogSegmentMetadata) -> SegmentIndexes | None:
-        """None if those in the store are missing or damaged. To be used before the next await."""
+        """Return the indexes of a segment; None if they are missing or damaged in the store. Use them before the next
+        await."""
         try:
             return await self._indexes.get(segment)
         except (CorruptRemoteIndex, RemoteResourceNotFound) as error:
@@ -135,9 +136,10 @@ class SegmentReader:
     async def find(
         self, segment: RemoteLogSegmentMetadata, offset: Offset, wanted: int = 0
     ) -> tuple[SegmentWindow, ScannedBatch] | None:
-        """The first batch that ends at ``offset`` or later, and a window with its header and up to ``wanted`` bytes of
-        it. None if the segment has no such batch. Gaps, as compaction leaves them, are distinguished from damage by the
-        neighbouring batches. A segment of which a cleaning has left nothing is passed over without being read."""
+        """Return the first batch that ends at ``offset`` or later, and a window with its header and up to ``wanted``
+        bytes of it. None if the segment has no such batch. Gaps, as compaction leaves them, are distinguished from
+        damage by the neighbouring batches. A segment without records, as a cleaning may leave it, is skipped without
+        being read."""
         if not segment.size:
             return None
         indexes = await self.indexes(segment)
@@ -186,7 +188,7 @@ class SegmentReader:
                 raise CorruptBatch(f"{segment.size - position} bytes at {position} are less than a batch header")
 
     async def batches(self, segment: RemoteLogSegmentMetadata, offset: Offset) -> AsyncIterator[ScannedBatch]:
-        """The batches that end at ``offset`` or later, in order."""
+        """Yield the batches that end at ``offset`` or later, in order."""
         found = await self.find(segment, offset, SCAN)
         order = BatchOrder(segment)
         while found is not None:
@@ -205,19 +207,19 @@ class SegmentReader:
                 found = window, following
 
     async def batch(self, segment: RemoteLogSegmentMetadata, header: ScannedBatch) -> BatchView:
-        """The whole batch."""
+        """Return the complete batch with this header."""
         window = await self.window(segment, header.position, header.size)
         return BatchView(memoryview(window.pread(header.size, header.position)))
 
     async def offset_after(self, segment: RemoteLogSegmentMetadata, position: int) -> Offset:
-        """An offset that no batch before ``position`` reaches, as low as the index permits (docs/kafka-semantics.md:
-        Aborted transactions)."""
+        """Return an offset that is above all batches before ``position``, as low as the index permits
+        (docs/kafka-semantics.md: Aborted transactions)."""
         indexes = await self.indexes(segment)
         found = None if indexes is None else indexes.offsets.first_after_position(position)
         return Offset(segment.end_offset + 1 if found is None else found)
 
     async def aborted(self, segment: RemoteLogSegmentMetadata) -> list[AbortedTxn]:
-        """The transactions whose abort markers are in the segment."""
+        """Return the transactions whose abort markers are in the segment."""
         indexes = await self.indexes(segment)
         if indexes is not None:
             return indexes.aborted
@@ -232,7 +234,7 @@ class SegmentReader:
             raise RemoteStorageError(str(error)) from error
 
     def expect(self, segment: RemoteLogSegmentMetadata) -> None:
-        """A reader will soon reach this segment."""
+        """A hint that a reader will soon reach this segment."""
         self._storage.expect(segment)
         self._indexes.expect(segment)
 
@@ -248,6 +250,6 @@ class SegmentReader:
 
 
 def _following(segment: RemoteLogSegmentMetadata, window: SegmentWindow, batch: ScannedBatch) -> ScannedBatch | None:
-    """The batch after ``batch``, if its header is inside the window."""
+    """Return the batch after ``batch``; None if its header is not inside the window."""
     after = batch.position + batch.size
     return None if after >= segment.size or after + HEADER_SIZE > window.end else next(window.headers(after), None)

@@ -1,4 +1,5 @@
-"""Rebuilds the metadata of a stored segment from its own files, and from what was kept beside them."""
+"""Rebuilds the metadata of a stored segment from its files and from its description in the tier
+(``tiered.metadata.descriptions``)."""
 
 from __future__ import annotations
 
@@ -27,23 +28,24 @@ from milena.tiered.store.remote_storage import (
 from milena.tiered.store.tier_names import DESCRIPTIONS
 
 LONGEST_TAIL: Final = 16 << 20
-"""The most bytes after the last index entry that ``surveyed`` reads of a log."""
+"""The maximum number of bytes after the last index entry that ``surveyed`` reads."""
 UNKNOWN_BROKER: Final = NodeId(-1)
 """The broker id if it is unknown which broker copied the segment."""
 
 
 class NotASegment(ValueError):
-    """These files are not a readable segment; the text says why."""
+    """The files are not a readable segment; the message has the reason."""
 
 
 def placeholder(stored: StoredSegment) -> RemoteLogSegmentMetadata:
-    """Metadata that is sufficient to fetch the objects. Its offsets and epochs are meaningless."""
+    """Return metadata that are sufficient to fetch the segment's objects. Their offsets and epochs are meaningless."""
     start = Offset(stored.start_offset)
     return by_files(stored, start, start, [EpochEntry(LeaderEpoch(0), start)], -1)
 
 
 class Rebuilt(NamedTuple):
-    """``undescribed``: why it is not known what the segment replaces, or is replaced by; "" if it is known."""
+    """Rebuilt metadata, and the contents of the log. ``undescribed``: the reason why it is not known which segments
+    this one replaces or is replaced by; "" if that is known."""
 
     metadata: RemoteLogSegmentMetadata
     contents: LogContents
@@ -51,7 +53,8 @@ class Rebuilt(NamedTuple):
 
 
 class Surveyed(NamedTuple):
-    """``cut``: the offset from which on the log is missing or damaged, and why; "" if nothing shows a loss."""
+    """Rebuilt metadata. ``cut``: a text with the offset from which on the log is missing or damaged, and the reason; ""
+    if no loss is known."""
 
     metadata: RemoteLogSegmentMetadata
     cut: str = ""
@@ -163,7 +166,8 @@ def by_files(
 
 
 async def _cut(storage: RemoteStorage, stored: StoredSegment, whole: Rebuilt) -> str:
-    """The value of ``Surveyed.cut``: by damage in the log, or by an index that has offsets after its end."""
+    """Return the value of ``Surveyed.cut``, which is set if the log is damaged or an index has offsets after its
+    end."""
     end, damage = whole.metadata.end_offset, whole.contents.damage
     if damage:
         return f"at offset {end + 1}: {damage[-1]}"
@@ -178,14 +182,14 @@ async def _cut(storage: RemoteStorage, stored: StoredSegment, whole: Rebuilt) ->
 
 
 def _last_offset(index: bytes) -> int:
-    """The last offset in an offset index, relative to the segment's start; -1 if it is empty or damaged."""
+    """Return the last offset in an offset index, relative to the segment's start; -1 if it is empty or damaged."""
     entries = offset_index.entries(index)
     rising = all(one[0] < other[0] and one[1] < other[1] for one, other in pairwise(entries))
     return entries[-1][0] if entries and rising else -1
 
 
 def _last_timed(index: bytes) -> int:
-    """The same of a time index."""
+    """Return the last offset in a time index, relative to the segment's start; -1 if it is empty or damaged."""
     entries = time_index.entries(index)
     rising = all(one[0] < other[0] and one[1] <= other[1] for one, other in pairwise(entries))
     return entries[-1][1] if entries and rising else -1
@@ -203,7 +207,8 @@ async def _by_its_ends(storage: RemoteStorage, stored: StoredSegment) -> RemoteL
         return None
     last = offset_index.last_entry(offsets)
     position = last[1] if last is not None else 0
-    # A position outside of the log is damage; after a position far from the end, reading is no cheaper than `rebuilt`.
+    # A position outside of the log is damage. If the position is far from the end, reading from there is no cheaper
+    # than `rebuilt`.
     if not 0 <= position <= size - HEADER_SIZE or size - position > LONGEST_TAIL:
         return None
     tail = memoryview(await (await storage.fetch(asking, position, size - 1)).read())

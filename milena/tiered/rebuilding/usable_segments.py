@@ -22,7 +22,7 @@ _Run = tuple[Offset, Offset]
 
 @dataclass(slots=True)
 class Restorable:
-    """The segments of one partition."""
+    """The segments of one partition that can be used, and notes about the others."""
 
     segments: list[RemoteLogSegmentMetadata] = field(default_factory=list)
     """The segments; the log of each readable one is in the tier."""
@@ -50,7 +50,8 @@ class Restorable:
 async def whole_segments(
     storage: RemoteStorage, stored: Iterable[StoredSegment], found: Restorable
 ) -> list[RemoteLogSegmentMetadata]:
-    """Rebuilt metadata of the segments with a complete log; the others are recorded in ``found``."""
+    """Return the rebuilt metadata of the segments that have a complete log; the other segments are recorded in
+    ``found``."""
     whole = []
     for candidate in stored:
         try:
@@ -69,11 +70,11 @@ async def whole_segments(
     return whole
 
 
-def ended(
+def as_finished(
     begun: RemoteLogSegmentMetadata | None, stored: RemoteLogSegmentMetadata, found: Restorable
 ) -> RemoteLogSegmentMetadata | None:
-    """Return a started segment in the state after its copy. None if the announced metadata ``begun`` and the files do
-    not agree, which is noted in ``found``."""
+    """Return a segment whose copy was only announced in the state that follows a finished copy. Returns None, and
+    records the reason in ``found``, if the announced metadata ``begun`` and the files do not agree."""
     if begun is None:
         return stored
     announced, holds = (
@@ -125,7 +126,8 @@ def lacking(
 
 
 def _is_covered(covered: Sequence[_Run], run: _Run) -> bool:
-    """``covered``: ascending, with a gap between two runs."""
+    """Return whether ``covered`` includes all offsets of ``run``. ``covered``: ranges in ascending order, with a gap
+    between each two."""
     index = bisect_right(covered, run[0], key=lambda covered_run: covered_run[0]) - 1
     return index >= 0 and covered[index][1] >= run[1]
 

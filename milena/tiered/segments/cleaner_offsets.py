@@ -108,8 +108,8 @@ def holds(offsets: CleanerOffsets, bounds: Iterable[CleanerOffsets]) -> bool:
 
 
 def _judges_as(later: CleanerOffsets, earlier: CleanerOffsets) -> bool:
-    """Whether ``later``, a map of the same or a later leader, contradicts each map that ``earlier`` contradicts. That
-    is so if both have the same entries for all leaders before the author of ``earlier``: its own entry contradicts no
+    """Return whether ``later``, a map of the same or a later leader, contradicts each map that ``earlier`` contradicts.
+    It does if both have the same entries for all leaders before the author of ``earlier``: its own entry contradicts no
     map, since ``earlier`` is only compared with maps of former leaders."""
     first = bisect_left(later, earlier[0].epoch, key=_EPOCH)
     end = first + len(earlier) - 1
@@ -130,8 +130,8 @@ def _continues(later: CleanerOffsets, earlier: CleanerOffsets) -> bool:
 
 
 def resolved(accepted: Iterable[CleanerOffsets], epoch: LeaderEpoch, *, first: LeaderEpoch) -> CleanerOffsets:
-    """Return the map with which the leader of ``epoch`` starts: the furthest of the ``accepted`` ones, which includes
-    all others, without entries before ``first``, the first epoch of the leader's log."""
+    """Return the map with which the leader of ``epoch`` starts: the furthest of the ``accepted`` maps, which includes
+    all others. Entries before ``first``, the first epoch of the leader's log, are left out."""
     furthest = max(accepted, key=reach, default=NOT_CLEANED)
     kept = tuple(entry for entry in furthest if first <= entry.epoch < epoch)
     own = offset_of(furthest, epoch)

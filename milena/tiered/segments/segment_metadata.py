@@ -151,7 +151,7 @@ class RemoteLogSegmentMetadata:
         return self.copied or self.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED
 
     def updated(self, update: RemoteLogSegmentUpdate) -> RemoteLogSegmentMetadata:
-        """This segment after ``update``. Raises ValueError if the update is for another segment."""
+        """Return this segment after ``update``. Raises ValueError if the update is for another segment."""
         if update.segment_id != self.segment_id:
             raise ValueError(f"{update.segment_id} is not {self.segment_id}")
         return RemoteLogSegmentMetadata(
@@ -174,12 +174,12 @@ class RemoteLogSegmentMetadata:
         )
 
     def epoch_start(self, epoch: LeaderEpoch) -> Offset:
-        """First offset of ``epoch`` here. Raises KeyError if the segment has no record of it."""
+        """Return the first offset of ``epoch`` in this segment. Raises KeyError if the segment has no record of it."""
         return max(self.epochs[self._index(epoch)].start, self.start_offset)
 
     def epoch_end(self, epoch: LeaderEpoch) -> Offset:
-        """Last offset of ``epoch`` here; lower than ``epoch_start`` if the epoch has no record here. Raises KeyError if
-        the segment does not have the epoch."""
+        """Return the last offset of ``epoch`` in this segment; it is lower than ``epoch_start`` if the segment has no
+        record of the epoch. Raises KeyError if the segment does not have the epoch."""
         after = self._index(epoch) + 1
         return Offset(self.epochs[after].start - 1) if after < len(self.epochs) else self.end_offset
 

@@ -15,7 +15,7 @@ class Listing(Protocol):
     """The part of the metadata cache that is used here."""
 
     def highest_offset_for_epoch(self, epoch: LeaderEpoch) -> Offset | None:
-        """Return the last offset of ``epoch`` that was ever copied, in the tier still or not."""
+        """Return the last offset of ``epoch`` that was ever copied, even if it was deleted from the tier since."""
         ...
 
     def segments_of_epoch(self, epoch: LeaderEpoch) -> Sequence[RemoteLogSegmentMetadata]:

@@ -39,7 +39,7 @@ class CopyAttempts:
 
     @contextmanager
     def attempt(self, interval: float) -> Iterator[None]:
-        """One attempt. ``interval``: seconds between two rounds."""
+        """A context manager for one attempt. ``interval``: seconds between two rounds."""
         before = self._failures
         self._under_way += 1
         try:

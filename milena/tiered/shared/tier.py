@@ -71,21 +71,22 @@ class Tier:
     events: EventLog
     unreliable: UnreliableSegments
     copies: CopyAttempts
-    """Attempts of all partitions: a store that rejects one copy will reject others."""
+    """The attempts to copy of all partitions together, since a store that rejects one copy will probably reject
+    others."""
     cleaning: Throttle
-    """Of what is cleaned in the tier and locally."""
+    """Limits the bytes per second of all cleanings, in the tier and of local logs."""
     in_session: Callable[[], bool]
     """Whether this broker's session with the controller is certainly valid: otherwise another broker may be the
     leader."""
     may_begin: bool = False
-    """Whether nothing was ever published when the tier's place was looked for: it may be a new one."""
+    """Whether a new tier may be created, because the metadata topic was empty when the tier's location was checked."""
     was_seen: bool = False
-    """Whether the tier's place was found by this process."""
+    """Whether this process has found the tier at its location."""
     work_orders_removed: bool = False
     """Whether this process has removed the work orders of earlier versions, or has tried to."""
     in_use: set[str] = field(default_factory=set)
-    """Where tasks of this broker have files, beside those of a log. A task that ends late, as it waits for the store,
-    and one of the next role of the same replica must not have theirs in the same place."""
+    """The folders and files that tasks of this broker use beside those of a log. A task that ends late, because it
+    waits for the store, and a task of the next role of the same replica must not use the same ones."""
 
     def report(self, what: str, replica: HostedReplica, error: Exception) -> None:
         """Log that a round has failed."""

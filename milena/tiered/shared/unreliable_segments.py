@@ -26,14 +26,14 @@ class UnreliableSegments:
         self._segments.setdefault(partition, set()).update(segments)
 
     def discard(self, partition: TopicIdPartition, segment: UUID) -> None:
-        """Its deletion was not announced after all."""
+        """Remove a segment, because its deletion was not announced."""
         self._segments.get(partition, set()).discard(segment)
 
     def of(self, partition: TopicIdPartition) -> Collection[UUID]:
         return self._segments.get(partition, ())
 
     def prune(self, partition: TopicIdPartition, cache: RemoteLogMetadataCache) -> None:
-        """Remove those that are not listed any more in ``cache``, which must be ready."""
+        """Remove the segments that are not listed any more in ``cache``, which must be ready."""
         left = {segment for segment in self._segments.get(partition, ()) if cache.get(segment) is not None}
         if left:
             self._segments[partition] = left
@@ -41,5 +41,5 @@ class UnreliableSegments:
             self._segments.pop(partition, None)
 
     def forget(self, partition: TopicIdPartition) -> None:
-        """The topic was deleted."""
+        """Remove all segments of a partition whose topic was deleted."""
         self._segments.pop(partition, None)

@@ -70,7 +70,8 @@ class ChunkCache:
         """Bytes of cached and loading chunks."""
 
     async def read(self, path: str, size: int, start: int, length: int) -> bytes:
-        """Bytes of an object of ``size`` bytes; the range must exist. Raises RemoteStorageError."""
+        """Return ``length`` bytes from ``start`` on of an object of ``size`` bytes; the range must exist. Raises
+        RemoteStorageError."""
         first, last = start // self._chunk, (start + length - 1) // self._chunk
         window = min(max(self._heads.pop(Chunk(path, first), 1), last - first), self._ahead)
         parts = []
@@ -88,7 +89,7 @@ class ChunkCache:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def expect(self, path: str, size: int, start: int) -> None:
-        """A sequential reader will soon reach ``start``: read ahead at full speed."""
+        """A hint that a sequential reader will soon reach ``start``: read ahead with the maximum number of chunks."""
         first = start // self._chunk
         self._read_ahead(path, size, first, self._ahead)
         self._remember(Chunk(path, first), self._ahead, at_end=False)
@@ -99,7 +100,7 @@ class ChunkCache:
             self._drop(chunk)
 
     def close(self) -> None:
-        """Fail waiting readers: the store is closed."""
+        """Close the cache. Waiting readers get an error."""
         self._closed = True
         for chunk, slot in list(self._slots.items()):
             self._fail(chunk, slot, RetriableRemoteStorageError("the remote storage is closed"))

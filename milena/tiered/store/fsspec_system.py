@@ -37,7 +37,7 @@ class FileSystem(Protocol):
     def exists(self, path: str) -> bool: ...
     def ls(self, path: str, detail: bool = True) -> list[Info]: ...
     def info(self, path: str) -> Info:
-        """By what was listed before, if that is kept."""
+        """Return information about an object; it may come from the file system's cache of listings."""
         ...
 
     def makedirs(self, path: str, exist_ok: bool = False) -> object: ...
@@ -55,7 +55,8 @@ def removes_empty_folders_alone(system: FileSystem) -> bool:
 
 
 def modified_ms(info: Info, unknown: int) -> int:
-    """The modification time of an object: seconds, a datetime or ISO text, depending on the file system."""
+    """Return the modification time of an object in ms; ``unknown`` if the file system has none. File systems report it
+    as seconds, a datetime or ISO text."""
     for key in MODIFIED:
         match info.get(key):
             case int() | float() as seconds:
@@ -90,7 +91,7 @@ def put(system: FileSystem, source: str | bytes, path: str) -> None:
 
 
 def list_folder(system: FileSystem, folder: str) -> list[tuple[str, Info]]:
-    """(name, info) of the entries of a folder; empty if the folder does not exist."""
+    """Return name and info of the entries of a folder; empty if the folder does not exist."""
     system.invalidate_cache()
     try:
         entries = system.ls(folder, detail=True)

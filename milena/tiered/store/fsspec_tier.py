@@ -104,7 +104,7 @@ class FsspecTier:
     async def start(self) -> None:
         def make(system: FileSystem) -> None:
             if self._claim is not None:
-                if self._is_there(system):  # else it is created with the first copy, once the metadata is known
+                if self._is_there(system):  # otherwise it is created by the first copy, when the metadata are known
                     self._check_owner(system)
             elif not is_object_store(system):
                 system.makedirs(f"{self._top}/{tier_names.ROOT}", exist_ok=True)
@@ -123,7 +123,7 @@ class FsspecTier:
         return bool(list_folder(system, root)) if is_object_store(system) else system.exists(root)
 
     def _check_owner(self, system: FileSystem) -> None:
-        """Raises RemoteStorageError."""
+        """Check or write the file that names the tier's owner. Raises RemoteStorageError."""
         if self._claim is None:
             return
         path = f"{self._top}/{IDENTITY}"
@@ -233,7 +233,7 @@ class FsspecTier:
         return [*(one.segment_id for one in orphans), *(RemoteLogSegmentId(partition, one) for _, one in alone)]
 
     async def _described_alone(self, partition: TopicIdPartition, before_ms: int) -> list[tuple[int, UUID]]:
-        """Descriptions without a segment, written before a time."""
+        """Return the descriptions that belong to no segment and were written before a time."""
         folder, now = f"{self._top}/{tier_names.description_folder(partition)}", self._clock.time_ms()
         there = {(one.start_offset, one.segment_id.id) for one in await self._segments(partition)}
         entries = await self._do(f"cannot list {folder}", list_folder, folder)
@@ -279,7 +279,8 @@ class FsspecTier:
         return await self._disk.offload(call)
 
     async def _connected(self) -> FileSystem:
-        """Call it before building a path: it determines the path's prefix."""
+        """Return the file system, and connect to it at the first call. Call it before building a path, since it
+        determines the prefix of paths."""
         system = self._system
         return system if system is not None else await self._disk.offload(self._connect)
 
@@ -315,7 +316,8 @@ class FsspecTier:
                     raise RemoteStorageError(f"{what}: {source} has {found} bytes, its metadata says {size}")
 
     def _describe(self, system: FileSystem, metadata: RemoteLogSegmentMetadata, description: bytes) -> None:
-        """It may be torn in a file system: the segment appears later, and the description has a checksum."""
+        """Write a segment's description. In a file system it may be incomplete after a crash; the segment is written
+        later, and the description has a checksum."""
         self._check_owner(system)
         path = f"{self._top}/{tier_names.description_path(metadata.partition, metadata.start_offset, metadata.id)}"
         if not is_object_store(system):
@@ -391,7 +393,7 @@ class FsspecTier:
 
 
 def stored_segments(partition: TopicIdPartition, entries: list[tuple[str, Info]], now_ms: int) -> list[StoredSegment]:
-    """The segments of a partition's folder, by the names of their objects."""
+    """Return the segments in a partition's folder, according to the names of the objects."""
     found: dict[tuple[int, bytes], tuple[dict[str, int], list[int]]] = {}
     for name, info in entries:
         parsed = tier_names.parse_object(name)

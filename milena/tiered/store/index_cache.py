@@ -39,7 +39,7 @@ CLOCK_ROUNDING: Final = 0.001
 """Seconds by which a timer may fire early."""
 OPEN_MAPS: Final = 64
 MOST_SETS: Final = 50_000
-"""The minimum size counted per set, which bounds the memory of small or empty indexes."""
+"""The maximum number of sets, which bounds the memory for sets of small or empty indexes."""
 
 
 class CorruptRemoteIndex(RemoteStorageError):
@@ -66,7 +66,7 @@ class RemoteIndexCache:
         """Sets of an earlier run (size, last use), not validated yet; they are older than all others."""
         self._loading: dict[UUID, asyncio.Future[SegmentIndexes]] = {}
         self._leaving: dict[UUID, asyncio.Future[None]] = {}
-        """Evicted sets whose files are not renamed yet."""
+        """The evicted sets whose files are not renamed yet, with the future that is done when they are."""
         self._timer: Timer | None = None
         self._log = get_logger("remote-index-cache")
         self.size = 0
@@ -86,7 +86,7 @@ class RemoteIndexCache:
         self._wake()
 
     async def get(self, metadata: RemoteLogSegmentMetadata) -> SegmentIndexes:
-        """The segment's indexes, fetched if they are not cached. Concurrent callers share one fetch.
+        """Return the segment's indexes, which are fetched if they are not cached. Concurrent callers share one fetch.
 
         Raises RemoteStorageError; CorruptRemoteIndex if those in the store are invalid.
         """
@@ -105,7 +105,7 @@ class RemoteIndexCache:
             self._load(metadata)
 
     def remove(self, segments: Iterable[UUID]) -> None:
-        """These segments were deleted: their indexes are not needed any more."""
+        """Remove the indexes of segments that were deleted."""
         for segment in segments:
             waiting = self._loading.pop(segment, None)
             if waiting is not None:
@@ -164,7 +164,7 @@ class RemoteIndexCache:
         _fail(waiting, error)
 
     async def _cached(self, key: IndexSet, metadata: RemoteLogSegmentMetadata) -> Checked | None:
-        """The set of an earlier run, if it is valid."""
+        """Return the set that an earlier run has cached; None if it is missing or invalid."""
         if metadata.id not in self._found:
             return None
         _, size, _ = self._found.pop(metadata.id)
@@ -205,7 +205,8 @@ class RemoteIndexCache:
             self._disk.write_atomic(path, data, sync=suffix == TXN_INDEX and bool(data))
 
     def _scan(self) -> list[tuple[IndexSet, int]]:
-        """Complete sets with their sizes, least recently written first. Other files and incomplete sets are removed."""
+        """Return the complete sets in the folder with their sizes, least recently written first. Other files and
+        incomplete sets are removed."""
         disk = self._disk
         disk.make_folders(self._folder)
         sets: dict[IndexSet, set[str]] = {}

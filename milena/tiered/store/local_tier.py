@@ -136,7 +136,7 @@ class LocalTier:
         return RemoteRange(start, length, part, read)
 
     def expect(self, metadata: RemoteLogSegmentMetadata, start: int = 0) -> None:
-        """Reads more ahead from its start."""
+        """A reader will soon reach the segment: read more of it ahead, from its start."""
         if not start:
             self._logs.expect(f"{self._folder}/{tier_names.object_path(metadata, LOG_SUFFIX)}")
 
@@ -213,7 +213,7 @@ class LocalTier:
             raise RetriableRemoteStorageError(f"{what}: {where} does not exist, or is not mounted") from None
 
     def _check_owner(self) -> None:
-        """Raises RemoteStorageError."""
+        """Check or write the file that names the tier's owner. Raises RemoteStorageError."""
         if self._claim is None:
             return
         is_there = self._disk.exists(self._root)
@@ -248,7 +248,7 @@ class LocalTier:
         return f"0\n{self._folder}\n".encode()
 
     def _start(self) -> bool:
-        """Returns whether the folder did not exist."""
+        """Create the folder, if that is allowed, and return whether it did not exist."""
         missing = []
         path = self._root
         while not self._disk.exists(path):
@@ -396,7 +396,8 @@ class LocalTier:
                     disk.remove_tree(folder)
 
     def _youngest(self, folder: str) -> int:
-        """The time at which the last of its files was written. An empty folder may be new."""
+        """Return the time (ms) at which the newest file in a folder was written; for an empty folder, which may be new,
+        the present time."""
         times = [self._disk.modified_ms(f"{folder}/{name}") for name in self._disk.list(folder)]
         return max(times, default=self._clock.time_ms())
 

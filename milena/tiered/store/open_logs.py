@@ -23,7 +23,7 @@ MOST_WARM: Final = 64 << 20
 
 
 class CutLog(Exception):
-    """The log is shorter than it should be; has its size in bytes."""
+    """The log is shorter than requested. ``size``: its size in bytes."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
@@ -53,7 +53,8 @@ class OpenLogs:
         self._expected: OrderedDict[str, None] = OrderedDict()
 
     async def range(self, path: str, start: int, length: int) -> FileRange:
-        """Bytes that can be sent without waiting for the folder. Raises CutLog if they do not exist."""
+        """Return bytes of a log that can be sent without waiting for the file system. Raises CutLog if they do not
+        exist."""
         log = await self._open(path)
         if log.file.size < start + length:
             self.forget(path)
@@ -64,7 +65,7 @@ class OpenLogs:
         return found
 
     def expect(self, path: str) -> None:
-        """A sequential reader will soon reach the start of this log: read ahead at full speed."""
+        """A hint that a sequential reader will soon reach the start of this log: read ahead with the maximum size."""
         self._expected[path] = None
         self._expected.move_to_end(path)
         if len(self._expected) > MOST_OPEN:

@@ -80,7 +80,7 @@ def forget(disk: Disk, tier: str, partition: TopicIdPartition, start_offset: int
 
 
 def descriptions_of(disk: Disk, tier: str, partition: TopicIdPartition) -> list[tuple[int, UUID]]:
-    """The segments with a description, by start offset and id. Blocks. Raises OSError."""
+    """Return the start offsets and ids of the segments with a description, in order. Blocks. Raises OSError."""
     try:
         names = disk.list(f"{tier}/{tier_names.description_folder(partition)}")
     except FileNotFoundError:
@@ -108,7 +108,7 @@ def delete(disk: Disk, tier: str, partition: TopicIdPartition, start_offset: int
 
 
 def names_of(disk: Disk, tier: str, partition: TopicIdPartition) -> dict[tuple[int, UUID], list[str]]:
-    """Suffixes of the objects of each segment, by start offset and id, in order. Blocks. Raises OSError."""
+    """Return the suffixes of the objects of each segment, by start offset and id, in order. Blocks. Raises OSError."""
     home = f"{tier}/{tier_names.partition_folder(partition)}"
     try:
         names = disk.list(home)

@@ -91,7 +91,8 @@ class SegmentFiles:
     producer_snapshot: str
     leader_epochs: bytes
     description: bytes | None = None
-    """The segment's metadata, which is kept beside it (``tiered.metadata.descriptions``); None: its files tell all."""
+    """The segment's description, which is stored beside it (``tiered.metadata.descriptions``); None for a segment whose
+    files are sufficient to rebuild its metadata."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +108,13 @@ class RemoteRange:
     reader: Callable[[], Coroutine[object, object, bytes]]
 
     async def read(self) -> bytes:
-        """Exactly ``length`` bytes. Raises RemoteStorageError, also if the object turns out to be truncated."""
+        """Return exactly ``length`` bytes. Raises RemoteStorageError, also if the object turns out to be truncated."""
         return await self.reader()
 
 
 def length_of_range(size: int, start: int, end: int | None) -> int:
-    """Bytes from ``start`` to ``end`` (inclusive) in a log of ``size`` bytes. Raises ValueError as a fetch does."""
+    """Return the number of bytes from ``start`` to ``end`` (inclusive) in a log of ``size`` bytes. Raises ValueError
+    for a negative start or an end before it."""
     if start < 0 or (end is not None and end < start):
         raise ValueError(f"invalid range of bytes: {start} to {end}")
     last = size - 1 if end is None else min(end, size - 1)
@@ -120,7 +122,7 @@ def length_of_range(size: int, start: int, end: int | None) -> int:
 
 
 def nothing_at(position: int) -> RemoteRange:
-    """An empty range."""
+    """Return an empty range."""
 
     async def read() -> bytes:
         return b""
@@ -164,7 +166,7 @@ class RemoteStorage(Protocol):
         ...
 
     async def own(self, cluster_id: str) -> None:
-        """The tier belongs to this cluster from now on, whatever its previous owner."""
+        """Record this cluster as the owner of the tier, whatever its previous owner."""
         ...
 
     async def copy(self, metadata: RemoteLogSegmentMetadata, files: SegmentFiles) -> bytes | None:
@@ -175,7 +177,7 @@ class RemoteStorage(Protocol):
         ...
 
     async def fetch(self, metadata: RemoteLogSegmentMetadata, start: int, end: int | None = None) -> RemoteRange:
-        """Bytes ``start`` to ``end`` (inclusive; None: to the last) of the log, up to ``metadata.size``.
+        """Return the bytes ``start`` to ``end`` (inclusive; None: to the last) of the log, up to ``metadata.size``.
 
         Raises ValueError for a negative start or an end before it. A start at or past the size gives an empty range.
         """
@@ -186,11 +188,12 @@ class RemoteStorage(Protocol):
         ...
 
     async def fetch_index(self, metadata: RemoteLogSegmentMetadata, index: IndexType) -> bytes:
-        """A whole index. Raises RemoteResourceNotFound for a transaction index that the segment does not have."""
+        """Return a complete index. Raises RemoteResourceNotFound for a transaction index that the segment does not
+        have."""
         ...
 
     async def description(self, segment: RemoteLogSegmentId, start_offset: int) -> bytes | None:
-        """What was kept beside a segment; None if there is nothing."""
+        """Return the description of a segment; None if it has none."""
         ...
 
     async def delete(self, metadata: RemoteLogSegmentMetadata) -> None:
@@ -198,11 +201,12 @@ class RemoteStorage(Protocol):
         ...
 
     async def segments(self, partition: TopicIdPartition | None = None) -> list[StoredSegment]:
-        """The stored segments of one partition or of all, sorted. Foreign files are ignored."""
+        """Return the stored segments of one partition or of all partitions, sorted. Foreign files are ignored."""
         ...
 
     async def foreign(self) -> list[str]:
-        """The files among the segments that belong to no segment, as paths below the tier's own folder, sorted."""
+        """Return the files in the partitions' folders that belong to no segment, as paths relative to the tier's
+        folder, sorted."""
         ...
 
     async def sweep_orphans(self, partition: TopicIdPartition, known: Collection[UUID]) -> list[RemoteLogSegmentId]:

@@ -68,8 +68,8 @@ class Checked(NamedTuple):
 
 
 def parse_name(name: str) -> tuple[IndexSet, str] | None:
-    """(set, suffix) of a file in the cache's folder, None for others. The suffix may be longer than one of
-    ``SUFFIXES``, for example ``.index.deleted``."""
+    """Return the set and the suffix of a file in the cache's folder; None if the name is not that of an index. The
+    suffix may be longer than one of ``SUFFIXES``, for example ``.index.deleted``."""
     offset, underscore, rest = name.partition("_")
     text, dot, suffix = rest.partition(".")
     if not underscore or not dot or not offset.isascii() or not offset.isdecimal():
@@ -99,8 +99,8 @@ def check(disk: Disk, folder: str, key: IndexSet, log_size: int) -> Checked:
 
 
 def _rising(data: bytes, entry: str, name: str) -> tuple[list[int], list[int]]:
-    """Both numbers of all entries: the first must be strictly ascending, the second must not descend. A segment of 1
-    GiB has 260,000 entries, so they are decoded in blocks."""
+    """Return both numbers of all entries. The first must be strictly ascending, and the second must not descend; raises
+    CorruptIndex otherwise. A segment of 1 GiB has 260,000 entries, so they are decoded in blocks."""
     one, block = Struct(f">{entry}"), Struct(f">{entry * _BLOCK}")
     if len(data) % one.size:
         raise CorruptIndex(f"{name} has {len(data)} bytes, no multiple of {one.size}")

@@ -37,8 +37,8 @@ def remote_storage(
     memory: str | None = None,
     claim: Claim | None = None,
 ) -> RemoteStorage:
-    """The adapter of the class ``name``, not started. ``owner`` is the broker's id, which marks its files in a shared
-    tier. ``memory``: a file of the broker's own in which it remembers the folder.
+    """Return the adapter of the class ``name``, which is not started. ``owner`` is the broker's id, which marks its
+    files in a shared tier. ``memory``: a file of the broker's own in which it remembers the folder.
 
     Raises ConfigError. The adapters are imported here: most brokers need at most one of them.
     """

@@ -20,7 +20,7 @@ _KEY: Final = "cluster.id="
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A broker's claim to a tier: ``cluster_id`` is None while it is not known."""
+    """A broker's claim to a tier for its cluster. ``cluster_id``: None while it is not known."""
 
     cluster_id: Callable[[], str | None]
     may_begin: Callable[[], bool]
@@ -28,8 +28,8 @@ class Claim:
     place."""
 
     def check(self, place: str, found: bytes | None, *, is_there: bool) -> bytes | None:
-        """The content to write to the file, None if the tier is this cluster's. ``found`` is the present content;
-        ``is_there``: whether Kafka's part exists and, in a store without folders, is not empty.
+        """Return the content to write to the file; None if the tier already belongs to this cluster. ``found`` is the
+        present content; ``is_there``: whether Kafka's part exists and, in a store without folders, is not empty.
 
         Raises RemoteStorageError if it is another cluster's, RetriableRemoteStorageError if there is no tier."""
         own = self.cluster_id()
@@ -55,7 +55,7 @@ def encode(cluster_id: str) -> bytes:
 
 
 def parse(data: bytes) -> str | None:
-    """The cluster's id; None if there is none."""
+    """Return the cluster's id; None if there is none."""
     for line in data.decode(errors="replace").splitlines():
         if line.startswith(_KEY):
             return line.removeprefix(_KEY).strip() or None
@@ -63,7 +63,7 @@ def parse(data: bytes) -> str | None:
 
 
 def read_identity(disk: Disk, folder: str) -> bytes | None:
-    """None if there is no file. Raises OSError."""
+    """Return the content of the file; None if there is no file. Raises OSError."""
     try:
         return disk.read(f"{folder}/{IDENTITY}")
     except FileNotFoundError:
@@ -71,7 +71,7 @@ def read_identity(disk: Disk, folder: str) -> bytes | None:
 
 
 def write_identity(disk: Disk, folder: str, owner: str, data: bytes) -> None:
-    """Written and synced. Several brokers may do so at the same time. Raises OSError."""
+    """Write and sync the file. Several brokers may do this at the same time. Raises OSError."""
     temporary = f"{folder}/{IDENTITY}.{owner}"
     disk.remove(temporary)
     file = disk.open(temporary, create=True)

@@ -16,10 +16,11 @@ from milena.tiered.store.remote_storage import LOG_SUFFIX, IndexType, SegmentFil
 
 ROOT: Final = "kafka-tiered-storage"
 COPYING: Final = "milena-copying"
-"""Beside ROOT, with a folder for each broker: unfinished copies. Kafka takes any file below ROOT for a segment's."""
+"""Beside ROOT, with a folder for each broker: unfinished copies. They must not be below ROOT, because Kafka treats any
+file there as part of a segment."""
 DESCRIPTIONS: Final = "milena-segments"
-"""Beside ROOT, for the same reason: what Milena keeps of segments of compacted logs, in the folders and under the names
-that their objects have."""
+"""Beside ROOT, for the same reason: the descriptions of segments of compacted logs, in folders and under names like
+those of the segments' objects."""
 WORK_ORDERS: Final = "milena-work"
 """Beside ROOT: work orders of Milena before 2026-11-25 (docs/decisions/2026-11-25-no-work-orders.md)."""
 DESCRIPTION: Final = ".metadata"
@@ -39,27 +40,27 @@ class ObjectName(NamedTuple):
 
 
 def partition_folder(partition: TopicIdPartition) -> str:
-    """Relative to the tier's own folder."""
+    """Return the folder of a partition, relative to the tier's folder."""
     return f"{ROOT}/{partition.topic}-{partition.partition}-{to_text(partition.topic_id)}"
 
 
 def object_path(metadata: RemoteLogSegmentMetadata, suffix: str) -> str:
-    """Relative to the tier's own folder."""
+    """Return the path of a segment's object, relative to the tier's folder."""
     return f"{partition_folder(metadata.partition)}/{object_name(metadata.start_offset, metadata.id, suffix)}"
 
 
 def description_folder(partition: TopicIdPartition) -> str:
-    """Relative to the tier's own folder."""
+    """Return the folder of a partition's descriptions, relative to the tier's folder."""
     return f"{DESCRIPTIONS}/{partition_folder(partition).removeprefix(ROOT + '/')}"
 
 
 def description_path(partition: TopicIdPartition, start_offset: int, segment: UUID) -> str:
-    """Relative to the tier's own folder."""
+    """Return the path of a segment's description, relative to the tier's folder."""
     return f"{description_folder(partition)}/{object_name(start_offset, segment, DESCRIPTION)}"
 
 
 def parse_description(name: str) -> tuple[int, UUID] | None:
-    """The start offset and the id of the segment; None if the file is no description."""
+    """Return the start offset and the id of the segment; None if the file is not a description."""
     match = _OBJECT.fullmatch(name)
     if match is None or match[3] != DESCRIPTION:
         return None
@@ -72,7 +73,7 @@ def object_name(start_offset: int, segment: UUID, suffix: str) -> str:
 
 
 def parse_folder(name: str) -> TopicIdPartition | None:
-    """None if the folder is not a partition's."""
+    """Return the partition of a folder; None if the folder is not a partition's."""
     match = _FOLDER.fullmatch(name)
     if match is None:
         return None
@@ -81,7 +82,7 @@ def parse_folder(name: str) -> TopicIdPartition | None:
 
 
 def parse_object(name: str) -> ObjectName | None:
-    """None if the file is not an object of a segment."""
+    """Return the parts of an object's name; None if the file is not an object of a segment."""
     match = _OBJECT.fullmatch(name)
     if match is None or match[3] not in SUFFIXES:
         return None
@@ -90,7 +91,7 @@ def parse_object(name: str) -> ObjectName | None:
 
 
 def sources(files: SegmentFiles) -> list[tuple[str, str | bytes]]:
-    """(suffix, path or contents) of a segment's objects, in the order in which they may appear."""
+    """Return suffix and path or contents of a segment's objects, in the order in which they may appear."""
     found: dict[str, str | bytes | None] = {
         IndexType.OFFSET.value: files.offset_index,
         IndexType.TIMESTAMP.value: files.time_index,

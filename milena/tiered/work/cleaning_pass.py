@@ -16,8 +16,8 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.batch import CorruptBatch
 from milena.protocol.types import ZERO_UUID, Offset, ProducerId
 from milena.runtime.disk import Steps, Worker
+from milena.storage.cleaning.cleaning_round import Figures, NewSegment
 from milena.storage.cleaning.retained import LastRecord
-from milena.storage.cleaning.round import Figures, NewSegment
 from milena.storage.cleaning.source import SegmentToClean
 from milena.storage.cleaning.work import Work
 from milena.storage.files.checkpoints import decode_epochs, encode_epochs
@@ -26,7 +26,7 @@ from milena.storage.files.producer_snapshot import CorruptSnapshot, decode_snaps
 from milena.storage.files.txn_index import AbortedTxn, decode_aborted
 from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.aux_state.aux_producers import producers_at
-from milena.tiered.cleaning.files import CleaningFolder
+from milena.tiered.cleaning.cleaning_folder import CleaningFolder
 from milena.tiered.cleaning.grouping import groups
 from milena.tiered.cleaning.steps import Clean, Map, Mapped, Result, Written, clean_tier
 from milena.tiered.cleaning.window import Source, Window, map_of_pass
@@ -101,12 +101,12 @@ class CleaningPass:
 
     def check(self) -> None:
         """Raise PassEnded if this broker no longer leads the partition in the same leader epoch with the same log, or
-        if the partition is not to be cleaned any more; Deposed if there is a fence of a later leader."""
+        if the partition must not be cleaned any more. Raise Deposed if there is a fence of a later leader."""
         role, log = self._role, self.log
         if not role.holds(log) or role.leader_epoch != self._by:
-            raise PassEnded("this broker leads the partition no longer, or in another epoch")
+            raise PassEnded("this broker no longer leads the partition, or leads it in another epoch")
         if not log.config.compacted or not log.remote_copy_enabled:
-            raise PassEnded("the partition is not to be compacted in the tier any more")
+            raise PassEnded("the partition is no longer compacted in the tier")
         if log.folder != self._log_folder:
             raise PassEnded("the log was moved")
         if self._cache.fence_epoch > self._by:
@@ -295,7 +295,7 @@ class CleaningPass:
         metadata = self._metadata(group, new, offsets)
         tier.copy_quota.record(metadata.size, metadata.event_timestamp_ms)
         interval = tier.config().get_int(INTERVAL) / 1000
-        files = self._folder.written(new, epochs)
+        files = self._folder.files_of(new, epochs)
         with tier.copies.attempt(interval), role.attempts.attempt(interval):
             await copy_segment(tier, role, log, Prepared(metadata, files), lambda: self._is_wanted(group))
         self.check()
@@ -320,7 +320,7 @@ class CleaningPass:
         if not epochs:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"no leader epoch of {first} to {end} is known")
         newest = new.largest_timestamp
-        if newest < 0:  # no record is left: retention must not depend on that
+        if newest < 0:  # no record is left, but retention must not depend on that
             newest = max(source.segment.max_timestamp_ms for source in group)
         return RemoteLogSegmentMetadata(
             RemoteLogSegmentId(self._role.partition, self._tier.runtime.random.uuid()),

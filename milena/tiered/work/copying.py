@@ -91,7 +91,7 @@ async def copy_round(tier: Tier, role: ReplicaRole) -> None:
             return
         segment = _segment_at(log, candidate)
         if segment is None:
-            return  # it was deleted or truncated during a copy before
+            return  # it was deleted or truncated while an earlier segment was copied
         if candidate.end > log.last_stable_offset:
             raise BrokenInvariant(f"segment {candidate} of {log}, which is stable up to {log.last_stable_offset}")
         if segment.size:
@@ -106,8 +106,8 @@ async def copy_round(tier: Tier, role: ReplicaRole) -> None:
 
 
 async def catch_up(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> bool:
-    """Update the log from the metadata: its start in the tier, and the highest copied offset. False if the role has
-    ended meanwhile.
+    """Update the log from the metadata: its start in the tier, and the highest copied offset. Returns False if the role
+    has ended in the meantime.
 
     A leader publishes its fence first. Raises KafkaError, RemoteLogMetadataError, RemoteStorageError.
     """
@@ -150,7 +150,7 @@ def _pass_deleted(cache: RemoteLogMetadataCache, log: UnifiedLog) -> None:
     if earliest is None or not earliest.start <= log.log_start_offset < log.local_log_start_offset:
         return
     first = first_served(cache, log)
-    if first is not None:  # else nothing is known of the tier
+    if first is not None:  # otherwise the contents of the tier are unknown
         log.update_log_start_from_remote_tier(first)
 
 

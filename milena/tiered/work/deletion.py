@@ -38,8 +38,8 @@ async def delete_segment(
 
 
 async def announce_deletion(tier: Tier, segment: RemoteLogSegmentMetadata, by: LeaderEpoch) -> None:
-    """Publish DELETE_SEGMENT_STARTED. From here on, this broker does not count the segment as a copy, unless the event
-    was fenced. Raises RemoteLogMetadataError."""
+    """Publish DELETE_SEGMENT_STARTED. From now on this broker does not count the segment as a copy, unless the event is
+    fenced. Raises RemoteLogMetadataError."""
     if not allowed(segment.state, RemoteLogSegmentState.DELETE_SEGMENT_STARTED):
         raise BrokenInvariant(f"segment {segment.segment_id} is deleted after {segment.state.name}")
     tier.indexes.remove((segment.id,))

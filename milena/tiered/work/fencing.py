@@ -60,6 +60,4 @@ def accepted(
 
 
 def deposed(cache: RemoteLogMetadataCache, by: LeaderEpoch) -> Deposed:
-    return Deposed(
-        f"leader epoch {cache.fence_epoch} has claimed the partition's tier, which this broker leads in {by}"
-    )
+    return Deposed(f"leader epoch {cache.fence_epoch} has fenced the partition's tier, but this broker leads in {by}")

@@ -36,7 +36,7 @@ def unjustified(
     }
     if not marked:
         return []
-    expiration = decide(_AsIfNotDeleted(cache, marked.keys()), log, now=now)  # what expires is below the new log start
+    expiration = decide(_AsIfNotDeleted(cache, marked.keys()), log, now=now)  # expired ones are below the new log start
     lacking = list(gaps(cache, log.epochs, Offset(max(log.log_start, expiration.log_start or 0)), local_start))
     return [segment for segment in marked.values() if _serves(segment, lacking, log.epochs, local_start)]
 
@@ -85,8 +85,8 @@ def _serves(
 
 
 class _AsIfNotDeleted:
-    """Implements ``Listing`` with the segments of another one, some of them in the state before their deletion
-    started."""
+    """Implements ``Listing`` with the segments of another listing, some of which are shown in the state before their
+    deletion started."""
 
     def __init__(self, listing: Listing, marked: Collection[UUID]) -> None:
         self._listing = listing

@@ -11,7 +11,8 @@ from milena.tiered.segments.lost_values import LostValues, lost_values
 
 
 class LostValuesSeen:
-    """The result of one leader's last search, kept as long as neither the metadata nor the log's epochs change."""
+    """The result of one leader's last search. It is computed again only if the metadata or the log's epochs have
+    changed."""
 
     __slots__ = ("_basis", "_found")
 

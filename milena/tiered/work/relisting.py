@@ -17,7 +17,7 @@ from milena.protocol.types import Offset
 from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.rebuilding.epoch_chains import Lineage, readable
-from milena.tiered.rebuilding.usable_segments import Restorable, ended, lacking, whole_segments
+from milena.tiered.rebuilding.usable_segments import Restorable, as_finished, lacking, whole_segments
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from milena.tiered.shared.tier import Tier
 from milena.tiered.store.remote_storage import LOG_SUFFIX
@@ -77,7 +77,7 @@ async def _unknown(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> Sequence[R
     found = Restorable()
     sound = await whole_segments(tier.storage, stored, found)
     settled |= _settled(cache)  # some may have appeared or disappeared while the files were read
-    checked = [ended(cache.get(one.id), one, found) for one in sound if one.id not in settled]
+    checked = [as_finished(cache.get(one.id), one, found) for one in sound if one.id not in settled]
     for why in found.unused:
         tier.events.error(
             "segment without metadata not used",

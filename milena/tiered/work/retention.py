@@ -174,9 +174,9 @@ class _Pass:
         return self._validity.holds(segment, self._lineage, self._log.log_end)
 
     def _size_excess(self) -> int:
-        """Bytes above ``retention.bytes``. Each finished segment of the log counts once (KAFKA-15479, KAFKA-17062);
-        segments below the log start do not count while they are being deleted, and segments copied by two leaders count
-        once."""
+        """Return the bytes above ``retention.bytes``. Each finished segment of the log counts once (KAFKA-15479,
+        KAFKA-17062); segments below the log start do not count while they are being deleted, and segments copied by two
+        leaders count once."""
         limit = self._log.retention_bytes
         if limit < 0:
             return 0

@@ -32,11 +32,13 @@ class ReplicaRole:
         """Held while one task publishes the fence, or withdraws deletions."""
         self.attempts = CopyAttempts(clock, RemoteStorageError)
         self.may_copy = True
-        """False after a store returned more custom metadata than allowed: then this role copies nothing more."""
+        """False after the store has returned more custom metadata than allowed: this role copies no further segment."""
         self.superseded_since: dict[UUID, float] = {}
-        """Superseded segments, and when this leader first saw that they were, on the monotonic clock."""
+        """Superseded segments, each with the time (monotonic clock) at which this leader first noticed that it was
+        superseded."""
         self.uncleanable: str | None = None
-        """Why its segments in the tier cannot be cleaned: then this role cleans nothing more."""
+        """The reason why the partition's segments in the tier cannot be cleaned; None if they can. This role does not
+        clean them again."""
         self.started_log: UnifiedLog | None = None
         """The log whose start was looked up in the tier."""
         self.swept_at: float | None = None
@@ -77,12 +79,12 @@ class ReplicaRole:
         self.wake()
 
     def wake(self) -> None:
-        """End all pauses."""
+        """End all running pauses."""
         for waiting in self._waking:
             _wake(waiting)
 
     async def pause(self, seconds: float) -> None:
-        """Wait for the given time, or until ``wake``."""
+        """Wait for ``seconds``, or until ``wake`` is called."""
         if self.ended:
             return
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -19,7 +19,7 @@ from milena.storage.files.checkpoints import CorruptCheckpoint
 from milena.storage.files.index_file import CorruptIndex
 from milena.storage.files.producer_snapshot import CorruptSnapshot
 from milena.storage.log.unified_log import UnifiedLog
-from milena.tiered.cleaning.files import cleaning_folder
+from milena.tiered.cleaning.cleaning_folder import cleaning_folder
 from milena.tiered.cleaning.window import Source, Window, dirtiness, first_dirty, old_enough, sources
 from milena.tiered.shared.tier import FAILURES, Tier
 from milena.tiered.work.cleaning_pass import CleaningPass, PassEnded, PassResult, Resources
@@ -34,7 +34,7 @@ DAMAGE: Final = (CorruptBatch, CorruptIndex, CorruptSnapshot, CorruptCheckpoint,
 
 
 class TierCleaner:
-    """One per broker. Several rounds may run, each with a worker of its own."""
+    """The cleaner of one broker. Several rounds may run at the same time, each with its own worker process."""
 
     def __init__(self, tier: Tier) -> None:
         self._tier = tier

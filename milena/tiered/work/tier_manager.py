@@ -159,8 +159,9 @@ class RemoteLogManager:
             self._forget(role.partition)
 
     def drop(self, replica: HostedReplica, *, erase_remote: bool = False, others_first: bool = False) -> None:
-        """Stop the tasks of a replica that leaves this broker. ``erase_remote``: its topic was deleted, so delete its
-        segments in the tier, too. ``others_first``: wait first, as long as the leader may need to delete them."""
+        """Stop the tasks of a replica that is removed from this broker. ``erase_remote``: its topic was deleted, so
+        delete its segments in the tier, too. ``others_first``: wait before that for as long as the leader may need to
+        delete them."""
         role = self.role_of(replica)
         if role is not None and not self._stopped:
             self._leave(role, erase_remote=erase_remote, others_first=others_first)

@@ -14,7 +14,7 @@ import pytest
 
 from milena.command_line.errors import UsageError, UserError
 from milena.commands import chaos, history
-from milena.commands.chaos import again_of
+from milena.commands.chaos import repetition_of
 from milena.lab.chaos.clients import Sent
 from milena.lab.chaos.journal import HISTORY
 from milena.lab.chaos.runner import ABOUT, Order
@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[3]
 
 def test_the_command_that_repeats_a_run_does_not_name_the_report_folder() -> None:
     for report in (["--report", "/tmp/one"], ["--report=/tmp/one"], []):
-        again = again_of(["--on", "processes", *report, "--seed", "3", "--unsafe"], ("milena", "chaos"))
+        again = repetition_of(["--on", "processes", *report, "--seed", "3", "--unsafe"], ("milena", "chaos"))
         assert again == "milena chaos --on processes --seed 3 --unsafe"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from milena.__main__ import run
 from milena.command_line.errors import UsageError, UserError
-from milena.commands.dump import Damage, Wanted, dump
+from milena.commands.dump import Damage, Range, dump
 from milena.protocol.records.records import Record, build_batch
 from milena.protocol.types import Offset
 from milena.storage.files.checkpoints import encode_offsets, encode_partition_metadata
@@ -30,10 +30,10 @@ def segment(tmp_path: Path) -> Path:
     return path
 
 
-EVERYTHING = Wanted()
+EVERYTHING = Range()
 
 
-def lines(path: Path, wanted: Wanted = EVERYTHING) -> list[str]:
+def lines(path: Path, wanted: Range = EVERYTHING) -> list[str]:
     return list(dump(str(path), wanted))
 
 
@@ -48,15 +48,15 @@ def test_a_segment_is_shown_as_batches_and_records(segment: Path) -> None:
 
 
 def test_options_omit_records_and_select_batches(segment: Path) -> None:
-    assert len(lines(segment, Wanted(records=False))) == 2
-    assert lines(segment, Wanted(records=False, from_offset=2))[0].startswith("baseOffset: 2 ")
-    assert len(lines(segment, Wanted(records=False, max_batches=1))) == 1
+    assert len(lines(segment, Range(records=False))) == 2
+    assert lines(segment, Range(records=False, from_offset=2))[0].startswith("baseOffset: 2 ")
+    assert len(lines(segment, Range(records=False, max_batches=1))) == 1
 
 
 def test_a_torn_end_is_reported_after_the_complete_batches(segment: Path) -> None:
     whole = segment.read_bytes()
     segment.write_bytes(whole + whole[:30])
-    reading = dump(str(segment), Wanted(records=False))
+    reading = dump(str(segment), Range(records=False))
     assert len([next(reading), next(reading)]) == 2
     with pytest.raises(Damage, match=f"30 bytes at position {len(whole)}"):
         next(reading)

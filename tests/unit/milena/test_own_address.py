@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from milena.commands.serving import among_brokers, fault_of
+from milena.commands.serving import fault_of, inter_broker_address
 from milena.config.listeners import Endpoint
 from milena.config.node_config import NodeConfig
 
@@ -17,16 +17,19 @@ TWO = {
 
 
 def test_of_several_listeners_the_inter_broker_listener_is_checked() -> None:
-    found = among_brokers(NodeConfig.of(**TWO))
+    found = inter_broker_address(NodeConfig.of(**TWO))
     assert found is not None and (found.host, found.port) == ("broker", 9092)
 
 
 def test_a_single_listener_is_not_checked_since_it_may_be_for_external_clients_only() -> None:
-    assert among_brokers(NodeConfig.of(listeners="PLAINTEXT://:9092", advertised_listeners="PLAINTEXT://h:1")) is None
+    assert (
+        inter_broker_address(NodeConfig.of(listeners="PLAINTEXT://:9092", advertised_listeners="PLAINTEXT://h:1"))
+        is None
+    )
 
 
 def test_an_advertised_listener_without_a_host_is_not_checked() -> None:
-    assert among_brokers(NodeConfig.of(**TWO | {"advertised_listeners": "INSIDE://:9092,OUTSIDE://h:1"})) is None
+    assert inter_broker_address(NodeConfig.of(**TWO | {"advertised_listeners": "INSIDE://:9092,OUTSIDE://h:1"})) is None
 
 
 async def test_an_error_is_returned_only_if_no_process_listens_at_the_address() -> None:

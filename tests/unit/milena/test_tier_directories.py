@@ -12,7 +12,7 @@ import pytest
 
 from milena.command_line.errors import UserError
 from milena.commands.tier.command import main
-from milena.commands.tier.directories import moved
+from milena.commands.tier.directories import relocated
 from milena.runtime.files import RealDisk
 from milena.tiered.metadata.metadata_partitioner import REMOTE_LOG_METADATA_TOPIC
 from tests.unit.tiered.whole_tier import write_segment
@@ -77,7 +77,7 @@ def test_a_tier_outside_of_a_moved_directory_is_found_at_its_place(
     assert main(["restore", "--tier", str(outside), "--dir", str(cluster), *FEW]) == 0
     there = cluster.rename(tmp_path / "c2")
     assert verified(capsys, "--dir", there)["tier"] == str(outside)
-    assert moved("/a/bc/remote", "/a/b", "/x") == "/a/bc/remote"
+    assert relocated("/a/bc/remote", "/a/b", "/x") == "/a/bc/remote"
 
 
 def test_paths_in_a_properties_file_of_the_user_are_used_unchanged(

@@ -13,8 +13,8 @@ from uuid import UUID
 import pytest
 
 from milena.commands.tier.command import main
+from milena.commands.tier.formatting import ranges
 from milena.commands.tier.restore import parts_of_metadata
-from milena.commands.tier.words import ranges
 from milena.node.metadata.image import TOPIC_RESOURCE
 from milena.node.metadata.stopped_node_image import read_image
 from milena.protocol.metadata_records import (

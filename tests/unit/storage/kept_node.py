@@ -1,4 +1,4 @@
-"""A log manager whose upkeep runs on a simulated clock and disk."""
+"""A log manager whose maintenance runs on a simulated clock and disk."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ async def test_a_deleted_log_is_renamed_and_removed_later(tmp_path: Path) -> Non
         append(log, b"late")
     assert values_of(create(logs)) == []
     manager.clock.now += 60_000
-    await logs._upkeep._delete()
+    await logs._maintenance._delete()
     assert manager.folders() == ["topic-0"]
     await logs.stop()
 
@@ -289,7 +289,7 @@ async def test_rolled_segments_are_synced_and_the_recovery_point_moves(tmp_path:
     log.roll()
     append(log, b"c")
     assert log.recovery_point == 0
-    await logs._upkeep.flush([log], sealed_only=True)
+    await logs._maintenance.flush([log], sealed_only=True)
     assert log.recovery_point == 2
     await logs.stop()
     assert log.recovery_point == 3
@@ -350,7 +350,7 @@ async def test_a_folder_that_belongs_to_no_log_is_ignored(tmp_path: Path) -> Non
     await logs.stop()
 
 
-async def test_an_error_in_the_upkeep_of_one_log_does_not_affect_other_logs(
+async def test_an_error_in_the_maintenance_of_one_log_does_not_affect_other_logs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager = Manager(tmp_path)
@@ -365,7 +365,7 @@ async def test_an_error_in_the_upkeep_of_one_log_does_not_affect_other_logs(
         looked.append(log.partition)
 
     monkeypatch.setattr(UnifiedLog, "delete_old_segments", delete_old)
-    await logs._upkeep._retention()
+    await logs._maintenance._retention()
     assert looked == [0, 2]
     assert (manager.runtime.contained.count, manager.fatal, manager.failed) == (1, [], [])
     monkeypatch.undo()

@@ -9,7 +9,7 @@ from milena.protocol.records.batch import iter_batches
 from milena.protocol.records.records import iter_records, offset_of, timestamp_of
 from milena.protocol.types import Offset
 from milena.storage.cleaning.bounds import Cleanable
-from milena.storage.cleaning.round import Round
+from milena.storage.cleaning.cleaning_round import Round
 from milena.storage.cleaning.swap import generation_of, swap_in
 from milena.storage.cleaning.work import work_on
 from milena.storage.files.names import LOG

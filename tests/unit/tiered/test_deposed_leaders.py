@@ -91,7 +91,7 @@ def test_a_leader_that_has_been_followed_marks_and_deletes_nothing() -> None:
         role = await expired(bench)
         await successor_claims(bench)()
         published = len(bench.metadata.published)
-        with pytest.raises(Deposed, match="epoch 1 has claimed the partition's tier, which this broker leads in 0"):
+        with pytest.raises(Deposed, match="epoch 1 has fenced the partition's tier, but this broker leads in 0"):
             await expire_round(bench.tier, role)
         with pytest.raises(Deposed):
             await copy_round(bench.tier, role)

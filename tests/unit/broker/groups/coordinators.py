@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from milena.broker.groups.cleaning import TopicsView
 from milena.broker.groups.coordinator import GroupCoordinator
+from milena.broker.groups.deleted_topic_offsets import TopicsView
 from milena.broker.groups.model import CommittedOffset, GroupSettings
 from milena.broker.replica.partition import Partition
 from milena.protocol.errors import ErrorCode

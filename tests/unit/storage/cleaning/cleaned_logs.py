@@ -16,7 +16,7 @@ from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.disk import Disk
 from milena.runtime.files import RealDisk
 from milena.storage.cleaning.bounds import Cleanable, cleanable
-from milena.storage.cleaning.round import NewSegment, Round
+from milena.storage.cleaning.cleaning_round import NewSegment, Round
 from milena.storage.cleaning.swap import generation_of, swap_in
 from milena.storage.cleaning.work import work_on
 from milena.storage.files.names import LOG

@@ -16,8 +16,8 @@ from milena.protocol.records.records import Record, build_batch, iter_records, t
 from milena.protocol.types import LeaderEpoch
 from milena.runtime.disk import Disk, File
 from milena.runtime.files import RealDisk
+from milena.storage.cleaning.cleaning_round import Round
 from milena.storage.cleaning.offset_map import ENTRY_SIZE
-from milena.storage.cleaning.round import Round
 from tests.fixtures.properties import examples
 from tests.unit.storage.cleaning.cleaned_logs import DAY_MS, Kept, KeyedLog, records_of
 

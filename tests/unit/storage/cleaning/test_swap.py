@@ -10,7 +10,7 @@ import pytest
 from milena.lab.world.world import World, simulate
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import LeaderEpoch, Offset
-from milena.storage.cleaning.round import NewSegment
+from milena.storage.cleaning.cleaning_round import NewSegment
 from milena.storage.cleaning.swap import CleaningAborted, Generation, generation_of, swap_in
 from milena.storage.log.unified_log import UnifiedLog
 from tests.unit.storage.cleaning.cleaned_logs import KeyedLog

@@ -1,4 +1,4 @@
-"""Periodic upkeep of logs, on a simulated clock and disk."""
+"""Periodic maintenance of logs, on a simulated clock and disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import Offset
 from milena.storage.files.checkpoints import decode_offsets
 from milena.storage.log.flush import run_plans
-from milena.storage.manager.upkeep import SLICE, Upkeep, UpkeepTimes
+from milena.storage.manager.log_maintenance import SLICE, LogMaintenance, MaintenanceTimes
 from tests.unit.storage.kept_node import Node
 from tests.unit.storage.logs import values_of
 
@@ -142,7 +142,7 @@ def test_a_flush_of_many_logs_holds_few_files_open_at_a_time() -> None:
             return await offload(work, *args)
 
         node.runtime.disk.offload = counting  # type: ignore[method-assign,assignment]
-        await Upkeep(node.logs, node.runtime, UpkeepTimes()).flush(logs)
+        await LogMaintenance(node.logs, node.runtime, MaintenanceTimes()).flush(logs)
         assert [log.recovery_point for log in logs] == [1] * len(logs)
 
     simulate(scenario, seed=1)

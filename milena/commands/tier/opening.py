@@ -1,4 +1,4 @@
-"""The place of a tier and of its metadata topic, from the options of `milena tier`."""
+"""Finds and opens the tier and its metadata topic that the options of `milena tier` name."""
 
 from __future__ import annotations
 
@@ -40,25 +40,26 @@ PLACES: Final = (TIER, STORAGE_OPTIONS, DIR)
 
 @dataclass(slots=True)
 class Opened:
-    """A tier and its metadata."""
+    """An open tier and what is known of it."""
 
     runtime: Runtime
     storage: RemoteStorage
     place: str
-    """The tier as shown to users."""
+    """The location of the tier as shown to users."""
     directories: Sequence[str]
     log_dirs: Sequence[str]
     metadata: Sequence[str]
-    """The ``log_dirs`` that contain the metadata topic."""
+    """Those of ``log_dirs`` that contain partitions of the metadata topic."""
     history: MetadataHistory | None
-    """None if no metadata topic was found."""
+    """The events in the metadata topic; None if no metadata topic was found."""
     topics: ClusterTopics | None
-    """None if no cluster metadata could be read."""
+    """The topics of the cluster; None if no cluster metadata could be read."""
     unread: Sequence[str]
-    """What of the cluster metadata could not be read, and why."""
+    """Messages about cluster metadata that could not be read."""
 
     async def lineage(self, one: TopicIdPartition, segments: list[RemoteLogSegmentMetadata]) -> Lineage | None:
-        """Return the log's leader epochs from its replicas, or else from the tier. Raises RemoteStorageError."""
+        """Return the leader epochs of a partition's log, from its replicas or, if there are none, from its segments in
+        the tier. Raises RemoteStorageError."""
         disk = self.runtime.disk
         leader = None if self.history is None else self.history.leaders.get(one)
         found = await disk.offload(lineage_of_replicas, disk, self.log_dirs, one, leader)
@@ -70,16 +71,16 @@ class Opened:
         self.metadata, self.history = await disk.offload(find_metadata, disk, self.log_dirs)
         self.topics, self.unread = await disk.offload(topics_in, disk, self.directories)
 
-    async def elsewhere(self) -> set[int]:
-        """Return the partitions of the metadata topic in unknown log directories: the segments that they describe are
-        not orphans. Raises OSError."""
+    async def partitions_elsewhere(self) -> set[int]:
+        """Return the partitions of the metadata topic whose replicas are all in unknown log directories. Segments that
+        these partitions describe must not be reported as orphans. Raises OSError."""
         if self.topics is None:
             return set()
         disk = self.runtime.disk
         return self.topics.metadata_elsewhere(await disk.offload(directory_ids, disk, self.log_dirs))
 
     def description(self) -> str:
-        """Return a description of what is read."""
+        """Return a line that names the tier and the metadata that are read."""
         return sources_of(self.place, self.metadata)
 
 
@@ -141,7 +142,7 @@ def find_metadata(disk: Disk, log_dirs: Sequence[str]) -> tuple[list[str], Metad
 
 
 def named(place: Place) -> str:
-    """Return a place as the value of `--tier`."""
+    """Return a tier's location in the format of the option `--tier`."""
     return place[1].get("dir") or place[1].get("url", "")
 
 
@@ -151,7 +152,7 @@ def sources_of(place: str, metadata: Sequence[str]) -> str:
 
 
 def tier_of(text: str, options: str = "") -> Place:
-    """Return the storage class and its keys for `--tier`. Raises UserError."""
+    """Return the storage class and its configuration for the value of `--tier`. Raises UserError."""
     place = tier_place(text).rstrip("/").removesuffix(f"/{ROOT}")
     if "://" in place:
         return with_options((FSSPEC, {"url": place}), options)
@@ -159,7 +160,8 @@ def tier_of(text: str, options: str = "") -> Place:
 
 
 def with_options(place: Place, options: str) -> Place:
-    """Return the place with the options of `--storage-options`, if any. Raises UserError."""
+    """Return ``place`` with the file system options of `--storage-options`, if that option is given. Raises
+    UserError."""
     if not options:
         return place
     if place[0] != FSSPEC:
@@ -194,7 +196,7 @@ class Selection:
         self._wanted = {word: split_partition(word) for word in words}
 
     def __call__(self, known: Collection[TopicIdPartition]) -> list[TopicIdPartition]:
-        """Return the selected partitions of ``known``, in order. Raises UserError if a word matches none."""
+        """Return those of ``known`` that are selected, in order. Raises UserError if a word matches none."""
         chosen: set[TopicIdPartition] = set() if self._wanted else set(known)
         for word, (topic, number) in self._wanted.items():
             found = [one for one in known if one.topic == topic and number in (None, one.partition)]

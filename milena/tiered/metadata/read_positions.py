@@ -24,7 +24,8 @@ OUTDATED_AFTER: Final = 1000
 
 
 class FollowedPartition:
-    """A user partition whose segments are known here, once ``begin`` was called and ``ready`` is true."""
+    """A user partition whose metadata this broker reads. Its segments are known once ``begin`` was called and ``ready``
+    is true."""
 
     __slots__ = ("_changed", "_moved", "_saved_next", "cache", "gone", "next", "partition", "target")
 
@@ -32,7 +33,8 @@ class FollowedPartition:
         self.partition = partition
         self.cache = RemoteLogMetadataCache()
         self.next: Offset | None = None
-        """The first offset of the metadata partition that has not been read for it; None before that is known."""
+        """The first offset of the metadata partition that has not been read for this partition; None until it is
+        known."""
         self.target = Offset(0)
         """The end offset of the metadata partition when this partition was assigned."""
         self.gone = False
@@ -47,11 +49,11 @@ class FollowedPartition:
 
     @property
     def outdated(self) -> bool:
-        """Whether a snapshot is due."""
+        """Whether the snapshot on disk is so old that a new one should be written."""
         return self._changed or (self.next is not None and self.next - self._saved_next >= OUTDATED_AFTER)
 
     def saved(self) -> None:
-        """A snapshot of the current state is being written."""
+        """Record that a snapshot of the current state is being written."""
         self._changed, self._saved_next = False, self.next or Offset(0)
 
     def begin(self, cache: RemoteLogMetadataCache, next_offset: Offset, target: Offset) -> None:
@@ -61,11 +63,13 @@ class FollowedPartition:
         self._wake()
 
     def has_read(self, offset: Offset) -> bool:
-        """Whether the record at ``offset`` was read before, or is not waited for."""
+        """Return whether the record at ``offset`` was read, or whether the partition was unassigned, so that no caller
+        has to wait for it."""
         return self.next is None or offset < self.next
 
     def take(self, offset: Offset, event: RemoteLogSegmentMetadata | RemoteLogSegmentUpdate) -> bool:
-        """Apply a record, unless it was read before. False if it was new and its state transition was invalid."""
+        """Apply a record, unless it was read before. Returns False if the record was new and its state transition is
+        invalid."""
         if self.has_read(offset):
             return True
         applied = self.cache.apply(event)
@@ -73,7 +77,7 @@ class FollowedPartition:
         return applied
 
     def advance(self, position: Offset) -> None:
-        """Everything before ``position`` was read."""
+        """Record that all offsets before ``position`` were read."""
         if self.next is not None and position > self.next:
             self.next = position
             self._wake()
@@ -102,9 +106,9 @@ class MetadataPartition:
         self.assigned = False
         """Whether the consumer reads it."""
         self.position: Offset | None = None
-        """The position last reported to its followed partitions."""
+        """The read position that was last passed to the followed partitions."""
         self.topic_id: UUID | None = None
-        """The id of the metadata topic that it was found in."""
+        """The id of the metadata topic when the partition's offsets were looked up."""
         self.skipped = False
         """Whether it has records that this version cannot read: snapshots would hide them from a newer version."""
 
@@ -115,7 +119,7 @@ class MetadataPartition:
 
     @property
     def beginning(self) -> Offset:
-        """The lowest offset that some followed partition has not read."""
+        """The lowest offset that has not been read for all followed partitions."""
         return min(partition.next for partition in self.followed.values() if partition.next is not None)
 
     def advance(self, position: Offset) -> None:

@@ -27,7 +27,7 @@ SLICE: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
-class UpkeepTimes:
+class MaintenanceTimes:
     """Intervals in ms; ``NEVER`` disables a task."""
 
     retention_ms: int = 300_000
@@ -39,7 +39,7 @@ class UpkeepTimes:
     delete_delay_ms: int = 60_000
 
     @classmethod
-    def of(cls, config: NodeConfig) -> UpkeepTimes:
+    def of(cls, config: NodeConfig) -> MaintenanceTimes:
         """From Kafka's keys. The three checkpoints are written together, at the shortest of their intervals."""
         return cls(
             config.get_int("log.retention.check.interval.ms"),
@@ -68,10 +68,10 @@ class Logs(Protocol):
     def is_left_to_cleaner(self, log: UnifiedLog) -> bool: ...
 
 
-class Upkeep:
+class LogMaintenance:
     """The tasks of a LogManager."""
 
-    def __init__(self, logs: Logs, runtime: Runtime, times: UpkeepTimes) -> None:
+    def __init__(self, logs: Logs, runtime: Runtime, times: MaintenanceTimes) -> None:
         self._logs = logs
         self._runtime = runtime
         self._times = times
@@ -180,7 +180,7 @@ class Upkeep:
             except KafkaError:
                 continue  # its directory has gone offline, which is logged already
             except Exception as error:  # an error of one log must neither stop the work on others nor end the node
-                self._runtime.contained.note("upkeep of a log", error, folder=log.folder)
+                self._runtime.contained.note("maintenance of a log", error, folder=log.folder)
             if number % SLICE == SLICE - 1:
                 await self._runtime.clock.sleep(0)
 

@@ -1,4 +1,5 @@
-"""The cleanings of a partition for `milena tier`: which segments were replaced, and by which."""
+"""Describes for `milena tier` how cleanings affected the segments of a partition: which segments were replaced or
+rejected, and by which."""
 
 from __future__ import annotations
 
@@ -13,23 +14,23 @@ from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
 
 
 class Cleaning(TypedDict):
-    """A segment's part in the cleanings, for ``--json``."""
+    """How cleanings affected one segment, for ``--json``."""
 
     cleaner_offsets: list[list[int | None]]
-    """Leader epoch and offset; empty: not cleaned."""
+    """The segment's cleaner-offset map as pairs of leader epoch and offset; empty if the segment was not cleaned."""
     replaces: list[str]
     counts: bool
-    """Whether the segment is read, as far as cleanings are concerned."""
+    """Whether readers use the segment: no cleaning has replaced or rejected it."""
     replaced_by: list[str]
-    """Listed segments that replace it. Empty if it is read, or if the replacing segments were deleted."""
+    """The ids of the segments that replace it. Empty if it was not replaced, or if those segments were deleted."""
     rejected_by: list[str]
-    """Listed segments with the cleaner-offset map that contradicts its own."""
+    """The ids of the segments whose cleaner-offset map contradicts its own."""
     contradicted: list[list[int | None]] | None
-    """The contradicting map."""
+    """The cleaner-offset map that contradicts its own; None if there is none."""
 
 
 class CleaningsShown:
-    """The cleanings of one partition, and ``every`` listed segment."""
+    """Describes the cleanings of one partition. ``every``: all its segments in the metadata."""
 
     def __init__(self, cleanings: Cleanings, every: Iterable[RemoteLogSegmentMetadata]) -> None:
         self._cleanings = cleanings
@@ -64,7 +65,7 @@ def _plain(offsets: CleanerOffsets) -> list[list[int | None]]:
 
 
 def remark(plain: Cleaning) -> str:
-    """Return a remark for people; empty for a segment without cleanings."""
+    """Return a remark about the segment for people; empty if no cleaning affected it."""
     parts = []
     if plain["cleaner_offsets"]:
         parts.append(f"cleaned {map_text(plain['cleaner_offsets'])}")

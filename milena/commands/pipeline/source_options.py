@@ -1,4 +1,4 @@
-"""The sources of the records that a job reads, from the command line's options."""
+"""The options of the Spark source, from the options of `milena pipeline`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from milena.command_line.errors import UsageError
 from milena.command_line.options import Values
 from milena.commands.client import split_partition
 from milena.commands.tier.cluster_topics import topics_in
-from milena.commands.tier.places import log_dirs_of, run_in_loop, tier_of, tier_of_brokers, with_options
+from milena.commands.tier.opening import log_dirs_of, run_in_loop, tier_of, tier_of_brokers, with_options
 from milena.runtime.context import Runtime
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 from milena.up.layout import DEFAULT_DIR
 
 
-def place_of(values: Values) -> dict[str, str]:
-    """Return the source's options. Raises UserError."""
+def location_options(values: Values) -> dict[str, str]:
+    """Return the source's options for the location of the records. Raises UserError."""
     bootstrap = values.found.get("bootstrap") or ""
     directories = _directories(values)
     if bootstrap and values.tier is None and not values.dir:
@@ -38,8 +38,9 @@ def _directories(values: Values) -> list[str]:
     return list(values.dir) or ([DEFAULT_DIR] if values.tier is None else [])
 
 
-def topics_chosen(values: Values) -> dict[str, str]:
-    """Return the option for the named topics, or for all. Raises UsageError for a partition."""
+def topic_options(values: Values) -> dict[str, str]:
+    """Return the source's option for the topics named on the command line, or for all topics if none is named. Raises
+    UsageError for a partition."""
     for word in values.topic:
         if split_partition(word)[1] is not None:
             raise UsageError(f"{word}: jobs take topics, not partitions")
@@ -53,15 +54,15 @@ def topics_chosen(values: Values) -> dict[str, str]:
 
 
 def not_tiered(values: Values) -> Callable[[TopicIdPartition], str | None]:
-    """Return a function for why a partition should have nothing in the tier, by the cluster's metadata. Raises
-    UserError."""
+    """Return a function that returns, according to the cluster's metadata, the reason why a partition should have no
+    segments in the tier; None if it may have some, or the metadata are not known. Raises UserError."""
     found: list[Callable[[TopicIdPartition], str | None]] = []
 
-    async def look(runtime: Runtime) -> int:
+    async def read_topics(runtime: Runtime) -> int:
         topics, _ = await runtime.disk.offload(topics_in, runtime.disk, _directories(values))
         if topics is not None:
             found.append(topics.not_tiered)
         return 0
 
-    run_in_loop(partial(look))
+    run_in_loop(partial(read_topics))
     return found[0] if found else lambda _: None

@@ -13,7 +13,7 @@ from milena.up.command import COMMAND
 from milena.up.layout import ClusterDir
 from milena.up.plan import NodePlan, nodes_of
 from milena.up.settings import Settings
-from milena.up.tier_place import COPYING, FOLDER, check, moved, place_of
+from milena.up.tier_location import COPYING, FOLDER, check, moved, place_of
 
 
 def broker_of(folder: Path, *arguments: str) -> tuple[Settings, NodePlan]:

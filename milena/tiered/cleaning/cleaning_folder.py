@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from milena.runtime.disk import Disk
-from milena.storage.cleaning.round import NewSegment
+from milena.storage.cleaning.cleaning_round import NewSegment
 from milena.storage.files.names import (
     CLEANED,
     LOG,
@@ -44,7 +44,7 @@ class CleaningFolder:
         return f"{self.path}/{segment_file(offset, suffix)}"
 
     def add_aborted(self, offset: int, aborted: Sequence[AbortedTxn]) -> None:
-        """Write the transaction index of a source."""
+        """Write the transaction index of a segment that will be cleaned."""
         for entry in aborted:
             append_aborted(self._disk, self.file(offset, TXN_INDEX), entry)
 
@@ -61,8 +61,8 @@ class CleaningFolder:
             ):
                 self._disk.remove(self.file(offset, suffix))
 
-    def written(self, new: NewSegment, leader_epochs: bytes) -> SegmentFiles:
-        """Return the files of a cleaned segment that are copied to the tier."""
+    def files_of(self, new: NewSegment, leader_epochs: bytes) -> SegmentFiles:
+        """Return the files of the new segment ``new``, for copying it to the tier."""
         first = new.base_offset
         return SegmentFiles(
             self.file(first, LOG + CLEANED),

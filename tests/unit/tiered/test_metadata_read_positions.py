@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from milena.protocol.types import Offset
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
-from milena.tiered.metadata.progress import OUTDATED_AFTER, FollowedPartition, MetadataPartition
+from milena.tiered.metadata.read_positions import OUTDATED_AFTER, FollowedPartition, MetadataPartition
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentState
 from tests.unit.tiered.segments import PARTITION, segment, update
 

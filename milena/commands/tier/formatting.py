@@ -1,4 +1,4 @@
-"""Formatting of numbers for `milena tier`."""
+"""Formats numbers for `milena tier`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 
 def counted(number: int, noun: str) -> str:
-    """``1 segment``, ``2 segments``, ``no segments``."""
+    """Return a number with a noun: ``1 segment``, ``2 segments``, ``no segments``."""
     return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """``0 to 3, 7``."""
+    """Return numbers as ranges: ``0 to 3, 7``."""
     found: list[tuple[int, int]] = []
     for number in sorted(numbers):
         if found and found[-1][1] == number - 1:

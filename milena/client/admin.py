@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 TIMEOUT_MS: Final = 30_000
 COORDINATOR_WAIT: Final = 10.0
 """Seconds. It is long because the first request for a group creates __consumer_offsets."""
-NOT_YET: Final = (
+RETRIED: Final = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.NOT_COORDINATOR,
@@ -157,7 +157,7 @@ async def create_partitions(cluster: Cluster, totals: Mapping[str, int]) -> Resu
 
 
 async def describe_configs(cluster: Cluster, resource_type: int, name: str) -> list[ConfigEntry]:
-    """Every key of a topic, of a broker, or of what holds for all brokers (""). Raises KafkaError."""
+    """Return every key of a topic, of a broker, or of the cluster-wide default of brokers (""). Raises KafkaError."""
     channel = await _channel_for(cluster, resource_type, name)
     resource = {"resource_type": resource_type, "resource_name": name, "configuration_keys": None}
     response: DescribeConfigsResponse = await channel.request(ApiKey.DESCRIBE_CONFIGS, resources=[resource])
@@ -192,18 +192,19 @@ async def alter_configs(
 
 
 async def _channel_for(cluster: Cluster, resource_type: int, name: str) -> Channel:
-    """A broker answers for its own configuration only, and any broker for everything else."""
+    """Return the channel to the broker that answers for a resource: a broker for its own configuration, any broker for
+    other resources."""
     if resource_type == BROKER_RESOURCE and name:
         await cluster.metadata([])
         return cluster.to_broker(int(name))
     return await cluster.any_channel()
 
 
-async def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+async def delete_records(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Delete the records before these offsets (-1: the high watermark); returns the new log starts. Raises
     KafkaError."""
     starts = {}
-    for (topic, number), offset in before.items():
+    for (topic, number), offset in offsets.items():
         channel, _, _ = await cluster.leader(topic, number)
         partition = {"partition_index": number, "offset": offset}
         response: DeleteRecordsResponse = await channel.request(
@@ -217,7 +218,7 @@ async def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int])
 
 
 async def list_groups(cluster: Cluster) -> dict[str, str]:
-    """The groups of all brokers with their states ("" if a broker does not report one). Raises KafkaError."""
+    """Return the groups of all brokers with their states ("" if a broker reports none). Raises KafkaError."""
     view = await cluster.metadata([])
     groups: dict[str, str] = {}
     for broker in view.brokers.values():
@@ -230,14 +231,14 @@ async def list_groups(cluster: Cluster) -> dict[str, str]:
 
 
 async def describe_group(cluster: Cluster, group: str) -> GroupView:
-    """Raises KafkaError, for example GROUP_ID_NOT_FOUND."""
+    """Return a group as its coordinator describes it. Raises KafkaError, for example GROUP_ID_NOT_FOUND."""
 
     async def ask() -> DescribedGroup:
         channel = cluster.to(*await find_coordinator(cluster, group))
         response: DescribeGroupsResponse = await channel.request(ApiKey.DESCRIBE_GROUPS, groups=[group])
         return only(response.groups)
 
-    found = await _when_coordinated(cluster, ask, _error)
+    found = await _ask_coordinator(cluster, ask, _error)
     members = tuple(
         GroupMember(member.member_id, member.client_id, member.client_host, bytes(member.member_assignment))
         for member in found.members
@@ -248,7 +249,7 @@ async def describe_group(cluster: Cluster, group: str) -> GroupView:
 async def group_offsets(
     cluster: Cluster, group: str, partitions: Sequence[TopicPartition] | None = None
 ) -> dict[TopicPartition, int]:
-    """The committed offsets of a group, by default all of them. Raises KafkaError."""
+    """Return the committed offsets of a group, by default all of them. Raises KafkaError."""
     topics = None
     if partitions is not None:
         topics = [{"name": name, "partition_indexes": numbers} for name, numbers in by_topic(partitions).items()]
@@ -267,7 +268,7 @@ async def group_offsets(
     def refusal(found: OffsetFetchResponseGroup | OffsetFetchResponse) -> KafkaError | None:
         return KafkaError(ErrorCode(found.error_code), f"group {group!r}") if found.error_code else None
 
-    answer = await _when_coordinated(cluster, ask, refusal)
+    answer = await _ask_coordinator(cluster, ask, refusal)
     return {
         (topic.name, int(partition.partition_index)): int(partition.committed_offset)
         for topic in answer.topics
@@ -287,16 +288,17 @@ async def delete_groups(cluster: Cluster, groups: Sequence[str]) -> Results:
 
         results[group] = None
         try:
-            await _when_coordinated(cluster, ask, _error)
+            await _ask_coordinator(cluster, ask, _error)
         except KafkaError as error:
             results[group] = error
     return results
 
 
-async def _when_coordinated(
+async def _ask_coordinator(
     cluster: Cluster, ask: Callable[[], Awaitable[T]], refusal: Callable[[T], KafkaError | None]
 ) -> T:
-    """The answer of a group's coordinator, which may first have to be found or to load its state. Raises KafkaError."""
+    """Return the answer to ``ask``, which sends a request to a group's coordinator. It is repeated while no coordinator
+    is known or the coordinator loads the group. ``refusal``: returns the error in an answer. Raises KafkaError."""
     clock = cluster.runtime.clock
     deadline = clock.monotonic() + COORDINATOR_WAIT
     attempt = 0
@@ -308,7 +310,7 @@ async def _when_coordinated(
                 return answer
         except KafkaError as failure:
             error = failure
-        if error.code not in NOT_YET or clock.monotonic() > deadline:
+        if error.code not in RETRIED or clock.monotonic() > deadline:
             raise error
         await cluster.pause(attempt)
         attempt += 1

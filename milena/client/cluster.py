@@ -146,7 +146,8 @@ class Cluster:
         return self.to_broker(found.leader), found, view
 
     def to_broker(self, broker: int) -> Channel:
-        """Raises KafkaError BROKER_NOT_AVAILABLE for an id that the last metadata did not name."""
+        """Return the channel to a broker. Raises KafkaError BROKER_NOT_AVAILABLE for an id that the last metadata did
+        not name."""
         known = self._brokers.get(broker)
         if known is None:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker} is unknown")

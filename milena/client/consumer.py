@@ -102,8 +102,8 @@ class Consumer:
         return list(self._assigned)
 
     def assign(self, offsets: Mapping[TopicPartition, int | None]) -> None:
-        """Read these partitions and no others, from these offsets; None means: as ``reset`` says. A partition that was
-        assigned before and is passed without an offset keeps its position."""
+        """Read these partitions and no others, from these offsets; None starts where ``reset`` says. A partition that
+        was assigned before and is passed without an offset keeps its position."""
         kept = self._assigned
         self._assigned = {}
         for (topic, partition), offset in offsets.items():
@@ -114,7 +114,8 @@ class Consumer:
         self._arrived.set()
 
     def seek(self, topic: str, partition: int, offset: int | None) -> None:
-        """Continue at an offset; fetched records are dropped. Raises KeyError if the partition is not assigned."""
+        """Continue at an offset (None: where ``reset`` says), and drop the records that were fetched. The partition
+        must be assigned."""
         assert (topic, partition) in self._assigned, f"{topic}-{partition} is not assigned"
         self._assigned[topic, partition] = _Assigned(topic, partition, offset)
 
@@ -179,7 +180,8 @@ class Consumer:
             self._arrived.set()
 
     async def _prepare(self, assigned: _Assigned) -> tuple[Channel, FetchPartition] | None:
-        """The leader's channel and the partition to fetch; None if they are not known now."""
+        """Return the channel to fetch from, and the partition's entry in the Fetch request. Returns None after an
+        error, which was recorded by ``_note``."""
         topic, partition = assigned.topic, assigned.partition
         try:
             if assigned.offset is None:
@@ -188,7 +190,7 @@ class Consumer:
                 found = await find_offset(self._cluster, topic, partition, RESETS[self._reset])
                 assigned.offset = found.offset
             channel, view, _ = await self._cluster.leader(topic, partition)
-            channel = self._nearer(assigned) or channel
+            channel = self._preferred_channel(assigned) or channel
         except (KafkaError, ChannelError) as error:
             self._note(error, topic)
             return None
@@ -200,7 +202,7 @@ class Consumer:
             last_fetched_epoch=assigned.epoch,
         )
 
-    def _nearer(self, assigned: _Assigned) -> Channel | None:
+    def _preferred_channel(self, assigned: _Assigned) -> Channel | None:
         """The channel to the preferred read replica, while it is valid."""
         if assigned.preferred < 0:
             return None
@@ -239,7 +241,7 @@ class Consumer:
     async def _fetch_once(
         self, channel: Channel, wanted: list[tuple[_Assigned, FetchPartition]]
     ) -> Sequence[tuple[str, Exception]]:
-        """One request; returns the topics of partitions that failed, with their errors."""
+        """Send one Fetch request. Returns the topics of the partitions that failed, with their errors."""
         ids = {assigned.topic: (await self._cluster.topic(assigned.topic)).id for assigned, _ in wanted}
         await channel.connect()
         version = channel.choose(ApiKey.FETCH, at_most=12 if None in ids.values() else None)
@@ -259,7 +261,8 @@ class Consumer:
         refused: list[tuple[str, Exception]] = []
 
         def take(body: memoryview) -> None:
-            """Runs inside the read: the records are views of the receive buffer."""
+            """Decode the response. It runs before the receive buffer is used again, since the records are views of
+            it."""
             response = decode_fetch_response(version, body)
             if response.error_code:
                 raise KafkaError(ErrorCode(response.error_code))
@@ -281,7 +284,7 @@ class Consumer:
         return refused
 
     def _keep(self, assigned: _Assigned, fetched: FetchedPartition) -> Exception | None:
-        """Keep the fetched records, or return the reason why there are none."""
+        """Store the fetched records, or return the error because of which there are none."""
         if self._assigned.get((assigned.topic, assigned.partition)) is not assigned:
             return None
         if fetched.preferred_read_replica >= 0:
@@ -297,8 +300,8 @@ class Consumer:
             assigned.offset, assigned.epoch = None, -1
             return None
         if fetched.error_code:
-            place = f"{assigned.topic}-{assigned.partition} cannot be read from offset {assigned.offset} on"
-            return KafkaError(ErrorCode(fetched.error_code), place)
+            message = f"{assigned.topic}-{assigned.partition} cannot be read from offset {assigned.offset} on"
+            return KafkaError(ErrorCode(fetched.error_code), message)
         data, start = fetched.records, assigned.offset
         if fetched.diverging_epoch is not None and start is not None:
             # The consumed records are not in the leader's log: continue where the logs diverge.
@@ -319,7 +322,8 @@ class Consumer:
         return None
 
     def _note(self, error: Exception, topic: str) -> None:
-        """Refresh the topic next time; the next poll raises an error that is not retriable."""
+        """Forget the topic's metadata, so that the next fetch requests them again. An error that is not retriable is
+        raised by the next poll."""
         self._cluster.forget_topic(topic)
         if isinstance(error, KafkaError) and not retriable(error.code):
             self._failure = error
@@ -328,7 +332,7 @@ class Consumer:
 
 
 def read_records(topic: str, partition: int, data: memoryview, start: int) -> tuple[list[ConsumedRecord], int]:
-    """The records from offset ``start`` on in a fetched slice, and the offset after the last whole batch.
+    """Return the records from offset ``start`` on in a fetched slice, and the offset after the last complete batch.
 
     Control batches are skipped, an incomplete batch at the end is ignored. Raises CorruptBatch.
     """

@@ -230,7 +230,7 @@ async def describe_partitions(cluster: Cluster, topic: str) -> dict[int, Partiti
 
 
 async def describe_quorum(cluster: Cluster) -> QuorumView:
-    """Raises KafkaError."""
+    """Describe the quorum of the metadata log. Raises KafkaError."""
     wanted = [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]
     response: DescribeQuorumResponse = await cluster.ask_any(ApiKey.DESCRIBE_QUORUM, topics=wanted)
     _raise(response)

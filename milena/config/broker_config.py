@@ -107,7 +107,7 @@ def unknown_keys(settings: Settings) -> tuple[UnknownKey, ...]:
 
 
 def require(values: Mapping[str, Value], settings: Settings) -> None:
-    """Raises ConfigError, naming what to set, if a key without default is missing."""
+    """Raise ConfigError, which names what to set, if a key without default is missing."""
     missing = [key.name for key in KEYS.values() if key.default is REQUIRED and key.name not in values]
     if not missing:
         return

@@ -11,7 +11,7 @@ from milena.config.values import Type, Value, parse
 
 
 class Mode(Enum):
-    """Where a key may be changed while the cluster runs (Kafka's ``dynamicConfigUpdateMode``)."""
+    """For which scope a key may be changed while the cluster runs (Kafka's ``dynamicConfigUpdateMode``)."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -21,7 +21,7 @@ class Mode(Enum):
 
 
 class Required(Enum):
-    """The default of keys that have none."""
+    """Stands in place of the default of a key that has no default and must be set."""
 
     REQUIRED = "required"
 

@@ -59,7 +59,7 @@ def _common(family: str) -> tuple[GroupKey, ...]:
         _number(
             f"{family}.session.timeout.ms",
             45_000,
-            "Silence after which a member has left its group.",
+            "Time without a heartbeat after which a member is removed from its group.",
             low=45_000,
             high=60_000,
         ),
@@ -67,7 +67,7 @@ def _common(family: str) -> tuple[GroupKey, ...]:
         _number(
             f"{family}.assignment.interval.ms",
             1000,
-            "Least time between two assignments.",
+            "Minimum time between two assignments.",
             least=0,
             low=0,
             high=15_000,
@@ -87,7 +87,7 @@ _ALL: Final = (
         low=15_000,
         high=60_000,
     ),
-    _number("share.delivery.count.limit", 5, "Most deliveries of a record.", least=2, low=2, high=10),
+    _number("share.delivery.count.limit", 5, "Maximum number of deliveries of a record.", least=2, low=2, high=10),
     _number(
         "share.partition.max.record.locks", 2000, "Most acquired records of a partition.", least=100, low=100, high=4000
     ),

@@ -17,7 +17,7 @@ class NodeConfig(NodeValues):
     """Validated values: each by itself and all together."""
 
     def __init__(self, settings: Settings) -> None:
-        """Raises ConfigError, naming source and key, for a configuration that Kafka would reject."""
+        """Raises ConfigError, which names source and key, for a configuration that Kafka would reject."""
         super().__init__(settings)
         check(self)
 

@@ -14,7 +14,7 @@ RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSe
 
 
 def check(config: NodeValues) -> None:
-    """Raises ConfigError for the first failed check."""
+    """Check the rules between keys. Raises ConfigError for the first rule that is violated."""
     if "inter.broker.listener.name" in config.static and "security.inter.broker.protocol" in config.static:
         raise ConfigError("Only one of inter.broker.listener.name and security.inter.broker.protocol should be set.")
     if config.get_int("broker.id") >= 0 and config.get_int("broker.id") != config.node_id:

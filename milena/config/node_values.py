@@ -27,7 +27,7 @@ class NodeValues:
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Raises ConfigError, naming source and key, for values that Kafka would reject."""
+        """Raises ConfigError, which names source and key, for values that Kafka would reject."""
         settings = resolve(settings)
         self.originals: Mapping[str, str] = {name: setting.value for name, setting in settings.items()}
         """What was set, as text with the values of variables, including keys without effect."""

@@ -30,13 +30,14 @@ class NodeEnded(RuntimeError):
 
 
 def host_of(broker: int) -> str:
-    """The machine of a broker."""
+    """Return the name of a broker's machine."""
     return f"broker-{broker}"
 
 
 @dataclass
 class SimulatedCluster:
-    """The controller's machine is ``controller``, the brokers' are ``broker-1`` and so on."""
+    """A simulated cluster. The controller's machine is ``controller``, those of the brokers are ``broker-1`` and so
+    on."""
 
     world: World
     controller: Controller | None = None
@@ -51,7 +52,7 @@ class SimulatedCluster:
     _runtimes: dict[str, Runtime] = field(default_factory=dict)
 
     async def start_controller(self) -> Controller:
-        """Return once it is active. Raises NodeEnded."""
+        """Start the controller, and return once it is active. Raises NodeEnded."""
         values = {
             "node_id": CONTROLLER_ID,
             "process_roles": "controller",
@@ -69,7 +70,7 @@ class SimulatedCluster:
         return controller
 
     async def start_broker(self, number: int) -> Broker:
-        """Return once it serves. Raises NodeEnded."""
+        """Start a broker, and return once it serves. Raises NodeEnded."""
         values = {
             "node_id": number,
             "listeners": f"PLAINTEXT://{host_of(number)}:{BROKER_PORT}",
@@ -87,12 +88,12 @@ class SimulatedCluster:
         return broker
 
     async def kill(self, machine: str) -> None:
-        """SIGKILL: written data is kept."""
+        """Kill a machine's process as by SIGKILL: written data is kept."""
         self.world.machine(machine).kill()
         await self.world.machine(machine).wait_ended()
 
     async def lose_power(self, machine: str) -> None:
-        """Unsynced data is lost."""
+        """Cut the power of a machine: unsynced data is lost."""
         self.world.machine(machine).power_off()
         self._note_lost(machine, wiped=False)
         await self.world.machine(machine).wait_ended()
@@ -114,19 +115,20 @@ class SimulatedCluster:
         return lambda: machine.alive and self.brokers[number] is broker
 
     async def stop_broker(self, number: int) -> None:
-        """As by SIGTERM: shut down cleanly, then end the process. Raises NodeEnded if the shutdown fails."""
+        """Stop a broker as by SIGTERM: it shuts down cleanly, and its process ends. Raises NodeEnded if the shutdown
+        fails."""
         await self._run(host_of(number), self.brokers[number].stop(), "stop")
         await self.kill(host_of(number))
 
     async def stop_controller(self) -> None:
-        """As ``stop_broker``."""
+        """Stop the controller, like ``stop_broker``."""
         assert self.controller is not None
         await self._run(CONTROLLER, self.controller.stop(), "stop")
         await self.kill(CONTROLLER)
 
     @contextlib.asynccontextmanager
     async def client(self, name: str = "client") -> AsyncIterator[Cluster]:
-        """A client on a machine of its own."""
+        """Provide a client on a separate machine."""
         runtime = self.world.machine(name).start()
         bootstrap = [(host_of(number), BROKER_PORT) for number in self.brokers]
         cluster = Cluster(runtime, bootstrap, name, request_timeout=REQUEST_TIMEOUT)

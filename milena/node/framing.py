@@ -10,7 +10,7 @@ from milena.runtime.network import FrameError
 
 
 class KafkaFramer(FrameDecoder):
-    """Raises the port's FrameError for invalid frames."""
+    """Decodes Kafka's frames. Raises the port's FrameError for invalid ones."""
 
     __slots__ = ()
 

@@ -95,7 +95,7 @@ def _plots(section: Plots, *, with_library: bool) -> Iterator[str]:
 
 
 def check_library() -> None:
-    """Raises UserError if plotly is not installed. Call it before a long run, not after it."""
+    """Raise UserError if plotly is not installed. Call this before a long run, not after it."""
     try:
         import plotly.graph_objects  # noqa: F401
     except ImportError:

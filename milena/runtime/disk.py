@@ -114,7 +114,8 @@ class Disk(Protocol):
     def make_folders(self, path: str) -> None: ...
 
     def make_folder(self, path: str) -> None:
-        """Raises FileNotFoundError if the parent folder does not exist, FileExistsError if the folder does."""
+        """Create a folder. Raises FileNotFoundError if the parent folder does not exist, FileExistsError if the folder
+        does."""
         ...
 
     def rename(self, old: str, new: str, *, sync: bool = True) -> None: ...

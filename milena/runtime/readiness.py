@@ -32,7 +32,8 @@ class Readiness(Protocol):
 
 
 def readiness_of(loop: asyncio.AbstractEventLoop) -> Readiness:
-    """The loop itself, if it is reliable."""
+    """Return the loop itself if it reports every descriptor; otherwise, as for uvloop, an ``EpollReadiness`` on top of
+    it."""
     if isinstance(loop, asyncio.SelectorEventLoop) or not hasattr(select, "epoll"):
         return loop
     return EpollReadiness(loop)

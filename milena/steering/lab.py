@@ -1,5 +1,5 @@
-"""What a node of a lab has that others have not: links to cut, a disk that can lose power, be full or slow, a clock
-that jumps, faults of its tier, and a socket for lab commands."""
+"""The additional parts of a node in a lab: links to cut, a disk that can lose power, be full or slow, a clock that
+jumps, faults of its tier, and a socket for lab commands."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class CommandListener:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        """Raises OSError. A socket left by a killed node is replaced."""
+        """Start to listen. A socket that a killed node has left is replaced. Raises OSError."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)
         self._server = await asyncio.start_unix_server(self._accept, sock=_bound(self._path), limit=LONGEST_LINE)
@@ -77,8 +77,8 @@ class CommandListener:
 
 
 def _bound(path: str) -> socket.socket:
-    """Bind a socket to which only its owner may connect from the start: the umask is the only portable way with
-    ``bind``. Raises OSError."""
+    """Bind a socket to which only its owner may connect, from its creation on. The umask is the only portable way to
+    achieve that with ``bind``. Raises OSError."""
     sock = socket.socket(socket.AF_UNIX)
     before = os.umask(0o177)
     try:

@@ -35,7 +35,7 @@ class SteeredNode:
 
     @property
     def entry(self) -> Entry:
-        """Raises UserError if the cluster has no such node."""
+        """Return the node's entry in nodes.json. Raises UserError if the cluster has no such node."""
         for entry in nodes_file.read(self._cluster.nodes):
             if entry["id"] == self.id:
                 return entry
@@ -47,7 +47,7 @@ class SteeredNode:
 
     @property
     def pid(self) -> int | None:
-        """None while it is down."""
+        """Return the process id; None while the node is down."""
         return self.entry["pid"]
 
     @property
@@ -55,11 +55,11 @@ class SteeredNode:
         return NodeCommands(self._cluster.socket(self.name))
 
     def kill(self) -> None:
-        """``kill -9``, and wait for its end. Raises UserError if it is down."""
+        """Send SIGKILL, and wait for the end of the process. Raises UserError if it is down."""
         self._end(lambda: self.signal(signal.SIGKILL))
 
     def stop(self) -> None:
-        """Clean shutdown. Raises UserError if it is down."""
+        """Shut the node down cleanly. Raises UserError if it is down."""
         self._end(lambda: self.signal(signal.SIGTERM))
 
     def power_off(self) -> None:
@@ -68,7 +68,7 @@ class SteeredNode:
         self._end(lambda: self.lab_commands.end("power_off"))
 
     def pause(self) -> None:
-        """SIGSTOP. Its connections stay open. Raises UserError if it is down."""
+        """Pause the process by SIGSTOP; its connections stay open. Raises UserError if it is down."""
         pid = self.pid
         self.signal(signal.SIGSTOP)
         if pid is not None and sys.platform == "linux":
@@ -93,8 +93,8 @@ class SteeredNode:
         return missing
 
     def start(self, *, wait: bool = True) -> bool:
-        """Have the supervisor start it. With ``wait``, wait until it serves if it is in lab mode, else only long enough
-        to see it fail at once. Return whether it serves. Raises UserError if that fails."""
+        """Let the supervisor start the node. With ``wait``, wait until it serves if it is in lab mode, otherwise only
+        long enough to notice an immediate failure. Return whether it serves. Raises UserError if that fails."""
         if self.pid is not None:
             raise UserError(f"{self.name} is already running")
         log = self._cluster.log(self.name)
@@ -121,7 +121,7 @@ class SteeredNode:
         return self._comes(is_ready, PATIENCE)
 
     def signal(self, number: int) -> None:
-        """Raises UserError if it is down."""
+        """Send a signal to the process. Raises UserError if it is down."""
         pid = self.pid
         if pid is None:
             raise UserError(f"{self.name} is down")

@@ -1,4 +1,4 @@
-"""Faults of a broker's remote tier for tests: it is unavailable, slow, or loses objects.
+"""Faults of a broker's remote tier for tests: the tier is unavailable, is slow, loses objects, or gives wrong answers.
 
 They are applied below the broker's stores: as the disk of the folder store, and around the file system of the fsspec
 store. Logs of segments that are already open, and data sent from them with sendfile, are not affected.
@@ -37,18 +37,18 @@ def _cancelled(_: Callable[[], object], __: str) -> object:
 
 
 def _page(call: Callable[[], object], name: str) -> object:
-    """Objects read as an error page; other calls fail like a library that parses one."""
+    """Return an error page in place of an object; other calls fail like a library that parses such a page."""
     return PAGE if name == "cat_file" else _json_error(call, name)
 
 
 def _short(call: Callable[[], object], _: str) -> object:
-    """Reads return the first half."""
+    """Return only the first half of what is read."""
     answer = call()
     return answer[: len(answer) // 2] if isinstance(answer, bytes) else answer
 
 
 def _sizes(call: Callable[[], object], _: str) -> object:
-    """Listings have other sizes, and reads return more than was requested."""
+    """Return wrong sizes in listings, and more bytes than requested in reads."""
     answer = call()
     if isinstance(answer, list):
         return [{**one, "size": (one["size"] or 0) // 2} for one in answer]
@@ -118,13 +118,13 @@ class TierTroubles:
         return cast("T", ODD_ANSWERS[self._odd](call, name))
 
     def check(self, path: str) -> None:
-        """Raises OSError while the tier is unavailable."""
+        """Raise OSError while the tier is unavailable."""
         if self._away:
             self._refused += 1
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
     def written(self, path: str, remove: Callable[[str], object]) -> None:
-        """An object was written: remove it if it is to be lost."""
+        """Remove an object that was just written, if it is selected to be lost."""
         folder, _, name = path.rpartition("/")
         found = tier_names.parse_object(name)
         if found is None or found.suffix != LOG_SUFFIX or f"/{tier_names.ROOT}/" not in f"/{folder}":

@@ -42,7 +42,7 @@ CLIENT_LOG: Final = "clients.log"
 NOT_JUDGED: Final = 3
 """The exit code if nothing wrong was found, but the machine stalled and the run could not be judged."""
 PRINTED: Final = 30
-"""The most violations that are printed; the report has all."""
+"""The maximum number of violations that are printed; the report has all of them."""
 
 
 class OpenedPlace(Place, Protocol):
@@ -257,9 +257,9 @@ def _print_verdict(verdict: Verdict, errors: Sequence[str], task: Task, reason: 
     for violation in verdict.violations[:PRINTED]:
         print(violation)
     if verdict.blind:
-        print(f"no loss found in {' and '.join(verdict.blind)}: this run does not show that the checker finds losses")
+        print(f"no loss found in {' and '.join(verdict.blind)}: this run does not prove that the checker finds losses")
     for text in verdict.idle:
-        print(f"{text}: the run shows too little")
+        print(f"{text}: the run did not do enough to be judged")
     for lack in verdict.not_judged[:PRINTED]:
         print(lack)
     for text in errors:

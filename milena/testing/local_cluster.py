@@ -55,7 +55,7 @@ class LocalCluster:
         self._alive = alive
         self._environment = environment
         self._layout = ClusterDir(directory)
-        self._brought_back: list[subprocess.Popen[str]] = []
+        self._restarted: list[subprocess.Popen[str]] = []
 
     @classmethod
     def start(
@@ -155,13 +155,13 @@ class LocalCluster:
                 text=True,
                 env=self._environment,
             )
-        self._brought_back.append(node)
+        self._restarted.append(node)
         assert node.stdout is not None
         if not node.stdout.readline().startswith("ready "):
             raise UserError(f"node {node_id} did not start: {self.log(node_id)[-2000:]}")
 
     def start_node(self, node_id: int, *, wait: bool = True) -> None:
-        """Have the supervisor start a node that is down; ``wait``: until it serves (with ``lab=True`` only)."""
+        """Let the supervisor start a node that is down. ``wait``: return when it serves (with ``lab=True`` only)."""
         SteeredNode(self._layout, node_id).start(wait=wait)
 
     def stop_node(self, node_id: int) -> None:
@@ -169,7 +169,7 @@ class LocalCluster:
         SteeredNode(self._layout, node_id).stop()
 
     def pause(self, node_id: int) -> None:
-        """SIGSTOP: the node does nothing until ``resume``; its connections stay open."""
+        """Pause a node by SIGSTOP: it does nothing until ``resume``; its connections stay open."""
         SteeredNode(self._layout, node_id).pause()
 
     def resume(self, node_id: int) -> None:
@@ -194,7 +194,7 @@ class LocalCluster:
         self._reap()
 
     def kill_supervisor(self) -> None:
-        """``kill -9`` of `milena up` itself; return when its nodes have ended too."""
+        """Kill `milena up` itself with SIGKILL; return when its nodes have ended too."""
         pids = [node.pid for node in self.nodes.values() if node.pid is not None]
         self._up.kill()
         self._reap()
@@ -204,7 +204,7 @@ class LocalCluster:
         if self._alive >= 0:
             os.close(self._alive)
             self._alive = -1
-        for process in (self._up, *self._brought_back):
+        for process in (self._up, *self._restarted):
             process.wait(LIMIT)
             if process.stdout is not None:
                 process.stdout.close()
@@ -213,7 +213,7 @@ class LocalCluster:
         return f"{self._node(node_id).roles[0]}-{node_id}"
 
     def _node(self, node_id: int) -> Node:
-        """Raises UserError with the ids of the existing nodes."""
+        """Return a node. Raises UserError, which names the existing nodes, for an unknown id."""
         nodes = self.nodes
         if node_id not in nodes:
             raise UserError(f"there is no node {node_id}: there are {', '.join(map(str, sorted(nodes)))}")
@@ -224,7 +224,7 @@ class LocalCluster:
         while not condition():
             if time.monotonic() > deadline:
                 raise UserError(f"waited {LIMIT:.0f} seconds for {what}")
-            for process in self._brought_back:
+            for process in self._restarted:
                 process.poll()
             time.sleep(STEP)
 

@@ -39,7 +39,7 @@ LOGS = CommandLine(
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Raises UserError."""
+    """Print the logs, and return the exit code. Raises UserError."""
     values = LOGS.parse(arguments)
     if values.help:
         print(LOGS.help())

@@ -105,7 +105,7 @@ def properties_of(settings: Settings, node: NodePlan, controller: NodePlan) -> d
 
 
 def check_overrides(settings: Settings, plans: list[NodePlan]) -> None:
-    """Raises UserError, naming the option, if a node would reject its configuration."""
+    """Raise UserError, which names the option, if a node would reject its configuration."""
     if not settings.overrides:
         return
     # costs 20 ms and 3 MiB, which a start without overrides does not need

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 BYTES_PER_ELEMENT: Final = 100
 """Bytes of members' metadata and assignments that count as one element of the response."""
-NOT_ASKED: Final = -(1 << 31)
+NOT_REQUESTED: Final = -(1 << 31)
+"""The value of authorized_operations if the client has not requested them."""
 ALL_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 """READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: all operations on a group. Without an authorizer, all are
 allowed."""
@@ -43,8 +44,9 @@ class Needs(Protocol):
 def handle(
     node: Needs, ctx: RequestContext, request: DescribeGroupsRequest
 ) -> Cooperative[DescribeGroupsResponseFields]:
-    """Raises KafkaError INVALID_REQUEST if repeated groups make the response too large (``Repeats``)."""
-    operations = ALL_OPERATIONS if get(request, "include_authorized_operations", False) else NOT_ASKED
+    """Describe the groups. Raises KafkaError INVALID_REQUEST if repeated groups make the response too large
+    (``Repeats``)."""
+    operations = ALL_OPERATIONS if get(request, "include_authorized_operations", False) else NOT_REQUESTED
     repeats = Repeats()
 
     def describe(group_id: str) -> DescribedGroupFields:
@@ -65,7 +67,7 @@ def _describe(node: Needs, ctx: RequestContext, group_id: str) -> DescribedGroup
     try:
         group = node.groups.shard_for_offsets(group_id).get(group_id)
     except KafkaError as error:
-        return {"error_code": error.code, "authorized_operations": NOT_ASKED}
+        return {"error_code": error.code, "authorized_operations": NOT_REQUESTED}
     if group is not None:
         return _group(group)
     dead: DescribedGroupFields = {"group_state": GroupState.DEAD.value}
@@ -73,7 +75,7 @@ def _describe(node: Needs, ctx: RequestContext, group_id: str) -> DescribedGroup
         dead |= {
             "error_code": ErrorCode.GROUP_ID_NOT_FOUND,
             "error_message": f"Group {group_id} not found.",
-            "authorized_operations": NOT_ASKED,
+            "authorized_operations": NOT_REQUESTED,
         }
     return dead
 

@@ -33,7 +33,8 @@ class Needs(Protocol):
 def handle(
     node: Needs, ctx: RequestContext, request: DescribeProducersRequest
 ) -> Cooperative[DescribeProducersResponseFields]:
-    """Raises KafkaError INVALID_REQUEST if repeated partitions make the response too large (``Repeats``)."""
+    """Describe the producers. Raises KafkaError INVALID_REQUEST if repeated partitions make the response too large
+    (``Repeats``)."""
     repeats = Repeats()
 
     def describe(topic: str, index: int) -> PartitionResponseFields:

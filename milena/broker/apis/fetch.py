@@ -54,7 +54,8 @@ if TYPE_CHECKING:
 
 RAW: Final = True
 MAX_IMMEDIATE_ELEMENTS: Final = 1_000
-"""The most topics and partitions of a request that is decoded when it arrives. A larger one waits for a slot first."""
+"""The maximum number of topics and partitions in a request that is decoded when it arrives. A larger one waits for a
+slot first."""
 
 _READ_COMMITTED: Final = 1
 _TOPIC_IDS_SINCE: Final = 13

@@ -29,7 +29,7 @@ class Needs(Protocol):
 
 
 def handle(node: Needs, ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponseFields:
-    """Raises KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, INVALID_GROUP_ID."""
+    """Remove members. Raises KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, INVALID_GROUP_ID."""
     shard = node.groups.shard(request.group_id)
     group = shard.get(request.group_id)
     if ctx.version >= 3:

@@ -24,7 +24,7 @@ class Needs(Protocol):
 
 
 def handle(node: Needs, ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponseFields:
-    """Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS."""
+    """List the groups. Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS."""
     states = {state.lower() for state in get(request, "states_filter", ())}
     types = {kind.lower() for kind in get(request, "types_filter", ())}
     groups: list[ListedGroupFields] = [

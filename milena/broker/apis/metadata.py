@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 RAW: Final = True
 MAX_CACHED_BODY: Final = 16 << 10
-"""The most bytes of a request whose response is cached. A larger one names thousands of topics, and is decoded
+"""The maximum bytes of a request whose response is cached. A larger one names thousands of topics, and is decoded
 cooperatively."""
 
 

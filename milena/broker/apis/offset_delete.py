@@ -32,7 +32,7 @@ class Needs(Protocol):
 
 
 def handle(node: Needs, ctx: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponseFields | None:
-    """Raises KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, INVALID_GROUP_ID."""
+    """Delete offsets. Raises KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, INVALID_GROUP_ID."""
     shard = node.groups.shard(request.group_id)
     group = shard.get(request.group_id)
     refusal = ErrorCode.GROUP_ID_NOT_FOUND if group is None else offset_delete_refusal(group)

@@ -49,9 +49,10 @@ if TYPE_CHECKING:
 
 RAW: Final = True
 MAX_IMMEDIATE_ELEMENTS: Final = 1_000
-"""The most topics and partitions of a request that is decoded when it arrives. A larger one waits for a slot first."""
+"""The maximum number of topics and partitions in a request that is decoded when it arrives. A larger one waits for a
+slot first."""
 PARTITIONS_PER_YIELD: Final = 500
-"""The most partitions of such a large request between two yields."""
+"""The maximum number of partitions of such a large request between two yields."""
 _TopicSize: TypeAlias = "tuple[str | None, UUID | None, int]"
 """A topic by name or id, and the number of its partitions."""
 ADMIN_CLIENT: Final = "__admin_client"

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 RETRY_SECONDS: Final = 0.02
 """Seconds between attempts; the channel adds a growing pause between attempts to connect."""
 MAX_RETRY_SECONDS: Final = 1.0
-"""The most seconds between attempts if connections repeatedly break before a response, as with a peer that violates the
-protocol."""
+"""The maximum seconds between attempts if connections repeatedly break before a response, as with a peer that violates
+the protocol."""
 CLUSTER_ID_TIMEOUT: Final = 60.0
 """Seconds that a new broker waits for the cluster id from a controller."""
 CONTROLLERS: Final = 2

@@ -32,8 +32,8 @@ class Forwarding(Protocol):
 
 
 async def forward(node: Forwarding, ctx: RequestContext, request: object) -> None:
-    """Forward ``request`` to the controller and send its response on unchanged. Raises KafkaError if there is no
-    response."""
+    """Forward ``request`` to the controller, and send the controller's response to the client unchanged. Raises
+    KafkaError if there is no response."""
     body = await ask_controller(node, ctx, request)
     if not ctx.closed:
         ctx.respond([body])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LAST_ID: Final = 2**63 - 1
 MAX_BLOCK: Final = 1_000_000
-"""The most ids of a block that are accepted. Kafka's controllers allocate 1,000."""
+"""The maximum number of ids in a block that is accepted. Kafka's controllers allocate 1,000."""
 
 
 class ProducerIds:

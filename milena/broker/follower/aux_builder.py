@@ -28,7 +28,7 @@ EARLIEST_LOCAL: Final = -4
 EARLIEST_PENDING_UPLOAD: Final = -6
 FROM_LAST_TIERED: Final = "follower.fetch.last.tiered.offset.enable"
 MAX_CONCURRENT_BUILDS: Final = 32
-"""The most concurrent attempts of a fetcher; others wait."""
+"""The maximum number of concurrent attempts of a fetcher; others wait."""
 READY_WAIT: Final = 1.0
 """Seconds that an attempt waits for the metadata of remote segments."""
 MISSING: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -37,8 +37,8 @@ _STATES: Final = frozenset({FetchState.LOCATING_LOCAL, FetchState.BUILDING})
 
 
 class AuxBuilder:
-    """The attempts of one fetcher. ``done`` is called with the event of each, unless it was cancelled or the leader
-    epoch or the log has changed."""
+    """The attempts of one fetcher. ``done`` is called with the resulting event of each, unless the attempt was
+    cancelled, or the leader epoch or the log has changed."""
 
     def __init__(self, link: LeaderLink, tier: Callable[[], Tier | None]) -> None:
         self._link = link

@@ -35,7 +35,7 @@ from milena.runtime.tasks import TaskHandle, Tasks
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_PARTITIONS: Final = 500
-"""The most partitions per OffsetForLeaderEpoch or ListOffsets request."""
+"""The maximum number of partitions per OffsetForLeaderEpoch or ListOffsets request."""
 SESSION_ERRORS: Final = frozenset(
     {
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,

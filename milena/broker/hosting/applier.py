@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 Arg = TypeVar("Arg")
 PARTITIONS_PER_ITERATION: Final = 16
-"""The most partitions that are applied within ``publish``, and in each iteration of the loop."""
+"""The maximum number of partitions that are applied within ``publish``, and in each iteration of the loop."""
 
 
 class Coordinator(Protocol):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from milena.protocol.apis import AssignReplicasToDirsResponse, RequestDirectoryDataFields
 
 MAX_IN_REQUEST: Final = 2250
-"""The most assignments in one request, as in Kafka."""
+"""The maximum number of assignments in one request, as in Kafka."""
 RETRY_SECONDS: Final = 0.1
 
 

@@ -87,6 +87,6 @@ class SharedMetadata:
         """Do nothing: the controller closes the log."""
 
     def _committed(self) -> None:
-        self._loader.committed(Offset(self._shared.log.high_watermark))
+        self._loader.set_high_watermark(Offset(self._shared.log.high_watermark))
         while self._loader.step():
             continue

@@ -74,7 +74,7 @@ class RemotePartitionRead(PartitionRead):
 
     @property
     def size(self) -> int:
-        """The most bytes that it may read; they are reserved from the request's limit."""
+        """The maximum bytes that it may read; they are reserved from the request's limit."""
         return self.max_bytes
 
 

@@ -151,8 +151,8 @@ def _is_as_checked(partition: Partition, check: LogValidator) -> bool:
 
 
 def _minimal_work(records: memoryview) -> int:
-    """The least cost of the check, in records: the record count if it exceeds the initial budget or the batch is not
-    compressed, else only the fixed cost of a batch."""
+    """Return the minimum cost of the check, in records: the record count if it exceeds the initial budget or the batch
+    is not compressed, else only the fixed cost of a batch."""
     if len(records) < HEADER_SIZE:
         return _BATCH_COST
     (count,) = _INT32.unpack_from(records, _COUNT_POSITION)
@@ -162,8 +162,8 @@ def _minimal_work(records: memoryview) -> int:
 
 
 def _estimated_work(records: memoryview) -> int:
-    """A high estimate of the cost of decompression. If it exceeds the budget, the records are copied first, which is
-    cheap: the check then need not start again after a yield."""
+    """Return a high estimate of the cost of decompression, in records. If it exceeds the budget, the records are copied
+    first, which is cheap: the check then need not start again after a yield."""
     codec = records[_CODEC_POSITION] & _CODEC_MASK if len(records) > _CODEC_POSITION else 0
     return work_of(Codec(codec), _USUAL_RATIO * len(records)) if 0 < codec <= Codec.ZSTD else 0
 

@@ -31,7 +31,7 @@ EVICTION_MS: Final = 120_000
 larger one."""
 
 MAX_CACHED_PARTITIONS: Final = 1_000_000
-"""The most partitions in all sessions. It limits consumers only: followers fetch what this broker hosts. A partition
+"""The maximum partitions in all sessions. It limits consumers only: followers fetch what this broker hosts. A partition
 takes half a kilobyte."""
 
 Key: TypeAlias = tuple[str | UUID, int]

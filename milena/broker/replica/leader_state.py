@@ -72,7 +72,7 @@ class LeaderState:
         """``previous_isr``: the committed ISR that this broker knew before it became leader; empty if it knew none."""
         self.followers: dict[NodeId, ReplicaState] = {}
         self._directories: dict[NodeId, UUID] = {}
-        """The log directories of the followers whose directory the metadata has."""
+        """The log directories of the followers; without those whose directory is not in the metadata."""
         self.start_offset = Offset(-1)
         self._partition = partition
         self._registration = partition.registration

@@ -167,7 +167,7 @@ class Partition:
 
     def update_offline(self, image: PartitionImage) -> None:
         """Apply metadata while the log is offline."""
-        with suppress(BrokenInvariant):  # the consequence would be to go offline
+        with suppress(BrokenInvariant):  # a broken invariant takes the replica offline, and it is offline already
             if self.registration.accepts(image):
                 self.registration.apply_image(image)
         self._stop_leading()
@@ -261,8 +261,8 @@ class Partition:
         return self.append_validated(appended, acks)
 
     def begin_append(self, records: memoryview, acks: int, origin: Origin = Origin.CLIENT) -> AppendInfo | LogValidator:
-        """``append`` if the batch is small; otherwise return the unfinished check, for ``append_validated``. Raises
-        KafkaError."""
+        """Append the batch like ``append`` if its validation is short. Otherwise return the unfinished validator; the
+        caller finishes it and calls ``append_validated``. Raises KafkaError."""
         log = self._log_for_append(acks)
         try:
             validator = log.validate(records, origin)

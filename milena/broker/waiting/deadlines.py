@@ -14,7 +14,7 @@ from milena.runtime.clock import Clock, Timer
 _COMPACT_ABOVE = 64
 """Cancelled entries that the heap may have, even if they are the majority."""
 CALLBACKS_PER_ITERATION = 64
-"""The most callbacks in one iteration of the loop; the others run in later ones."""
+"""The maximum number of callbacks in one iteration of the loop; the others run in later ones."""
 
 
 class Deadline:

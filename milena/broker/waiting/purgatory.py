@@ -20,7 +20,7 @@ from milena.runtime.clock import Clock
 from milena.runtime.containment import Containment
 
 OPERATIONS_PER_ITERATION: Final = 64
-"""The most operations that are completed in one iteration of the loop, if more than these watch a key."""
+"""The maximum number of operations that are completed in one iteration of the loop, if more than these watch a key."""
 COMPLETIONS_PER_TURN: Final = 16
 """Completions for one key before the next key is served."""
 COMPLETION_COST: Final = 16

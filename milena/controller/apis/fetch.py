@@ -1,8 +1,8 @@
 """Fetch (key 1), versions 4-18, of the metadata log by observers (KIP-595, KIP-630; docs/kafka-semantics.md: Fetches
 of observers).
 
-Each response names this leader and its epoch, because Kafka's brokers drop one without them; since v17 also its
-address. A response without records waits for a commit or until the request's ``max_wait_ms`` is over. Differs from
+Each response names this leader and its epoch, because Kafka's brokers ignore a response without them; since v17 also
+its address. A response without records waits for a commit or until the request's ``max_wait_ms`` is over. Differs from
 Kafka: only committed records are returned.
 """
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 RAW = True
 ENDPOINTS_SINCE: Final = 17
 MAX_BYTES: Final = 8 << 20
-"""Bytes of records in one response, even if the request allows more."""
+"""The maximum bytes of records in one response, even if the request allows more."""
 
 
 class Needs(Protocol):

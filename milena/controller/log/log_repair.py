@@ -217,7 +217,7 @@ def _starts(existing: ExistingLog) -> list[Offset]:
 
 
 def _check_whole(mended: Mended, known: Offset | None) -> None:
-    """Raises RepairRefused if records are still missing."""
+    """Raise RepairRefused if records are still missing."""
     missing = mended.missing if mended.missing is not None else known
     if missing is not None and mended.end < missing:
         raise RepairRefused(
@@ -259,7 +259,7 @@ def _discard(disk: Disk, folder: str, end: Offset, existing: ExistingLog, say: C
 
 
 def _same_cluster(disk: Disk, folder: str, copy: str) -> None:
-    """Raises RepairRefused if the copy is of another cluster."""
+    """Raise RepairRefused if the copy is of another cluster."""
     ids = []
     for path in (folder, copy):
         try:

@@ -45,7 +45,7 @@ class _Batch:
 
 
 def check_records(image: MetadataImage, batch: Sequence[object], base_offset: Offset) -> None:
-    """Raises BrokenInvariant if ``batch``, whose first record gets ``base_offset``, contradicts ``image``."""
+    """Raise BrokenInvariant if ``batch``, whose first record gets ``base_offset``, contradicts ``image``."""
     checked = _Batch(image, base_offset)
     for position, record in enumerate(batch):
         checked.offset = Offset(base_offset + position)

@@ -41,7 +41,7 @@ def check_hosts(state: ControllerState, topic: str, configs: Mapping[str, str], 
 
 
 def check_too_few(state: ControllerState, topic: str, configs: Mapping[str, str], replicas: int) -> None:
-    """Raises KafkaError(INVALID_REPLICATION_FACTOR) if too few brokers can host the topic; the message names them."""
+    """Raise KafkaError(INVALID_REPLICATION_FACTOR) if too few brokers can host the topic; the message names them."""
     lacking = _lacking(state, topic, configs, state.image.brokers)
     able = len(state.image.brokers) - len(lacking)
     if lacking and replicas > able:

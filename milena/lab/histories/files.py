@@ -32,24 +32,24 @@ class HistoryFile:
 
     Raises OSError, BadLine."""
 
-    def __init__(self, path: Path, seen: Callable[[Event], object] | None = None) -> None:
-        """Read the file for the first time. ``seen`` is called with each event."""
+    def __init__(self, path: Path, on_event: Callable[[Event], object] | None = None) -> None:
+        """Read the file for the first time. ``on_event`` is called with each event."""
         self.path = path
         self.events = 0
         self.cut_off: int | None = None
         self.shared: list[tuple[Part | None, Event]] = []
         self._parts: dict[Part, _LinePositions] = {}
         self._ends: dict[Part, list[Event]] = {}
-        """Ends of unknown outcome for operations whose end is missing in the file."""
-        self._index(seen)
+        """By part, an end event with unknown outcome for each operation without an end in the file."""
+        self._index(on_event)
 
     @property
     def parts(self) -> list[Part]:
-        """The parts in the order of reports. Without parts there is nothing to check, so the absence of violations has
-        no meaning."""
+        """The parts in the order of reports. A history without parts has nothing to check, so that it has no violations
+        means nothing."""
         return sorted(self._parts, key=lambda part: part.sort_key)
 
-    def _index(self, seen: Callable[[Event], object] | None) -> None:
+    def _index(self, on_event: Callable[[Event], object] | None) -> None:
         offset = 0
         open_operations = OpenOperations()
         with self.path.open("rb") as file:
@@ -70,13 +70,13 @@ class HistoryFile:
                     self._positions(part).add(offset, len(line))
                 if is_shared(event):
                     self.shared.append((part, event))
-                if seen is not None:
-                    seen(event)
+                if on_event is not None:
+                    on_event(event)
                 offset += len(line)
                 self.events += 1
-        self._end(open_operations, seen)
+        self._end(open_operations, on_event)
 
-    def _end(self, open_operations: OpenOperations, seen: Callable[[Event], object] | None) -> None:
+    def _end(self, open_operations: OpenOperations, on_event: Callable[[Event], object] | None) -> None:
         for event in open_operations.ends():
             part = part_of(event)
             if part is not None:
@@ -84,8 +84,8 @@ class HistoryFile:
                 self._ends.setdefault(part, []).append(event)
             if is_shared(event):
                 self.shared.append((part, event))
-            if seen is not None:
-                seen(event)
+            if on_event is not None:
+                on_event(event)
 
     def _positions(self, part: Part) -> _LinePositions:
         positions = self._parts.get(part)

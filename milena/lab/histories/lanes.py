@@ -36,7 +36,7 @@ class Lanes:
                 yield before, stored[before.value], after, stored[after.value]
 
     def _acknowledged_violations(self) -> Iterator[tuple[Send, Send]]:
-        """Yield neighbours in a lane in the wrong order, according to the acknowledged offsets. Acknowledgements may
+        """Yield consecutive sends of a lane whose acknowledged offsets are in the wrong order. Acknowledgements may
         come in another order than the sends."""
         last: dict[str, Send] = {}
         for send in sorted(self._sends, key=lambda send: send.begun):

@@ -38,11 +38,11 @@ class Observed:
         self._lanes = Lanes()
         self._voids: list[Void] = []
         self._deletable = 0.0
-        """The offset before which anything may be deleted."""
+        """The offset before which records may be deleted."""
         self._deletion_requested_before = 0
-        """The same, as requested by an administrator."""
+        """The offset before which an administrator has requested to delete records."""
         self._reader = False
-        """Whether a reader has reached the end."""
+        """Whether any reader has reached the end of the log."""
         self._holes: list[tuple[int, int]] = []
         """Offsets whose reads were rejected."""
         self._final: FinalLog | None = None

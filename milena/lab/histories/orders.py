@@ -117,7 +117,7 @@ class _Waits:
 
 
 class _Known:
-    """The writes that were known at a node, or at any node, sorted by the time since when."""
+    """The writes that were known at a node, or at any node, sorted by the time from which on they were known."""
 
     def __init__(self, known: Sequence[tuple[float, Write]]) -> None:
         self._times = [at for at, _ in known]

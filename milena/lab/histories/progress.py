@@ -94,8 +94,8 @@ class AttemptSpans:
         self._begins = [begun for begun, _ in spans]
 
     def seconds_from_first(self, begun: float, ended: float) -> float:
-        """Return the seconds from the first attempt between two times to ``ended``; 0 without an attempt. If the
-        attempt had not succeeded, the lack of progress would have lasted so long."""
+        """Return the seconds from the first attempt between two times to ``ended``; 0 without an attempt. This is how
+        long a lack of progress would have lasted if no attempt had succeeded."""
         first = next(_within(self._spans, self._begins, begun, ended), None)
         return 0.0 if first is None else ended - first[0]
 
@@ -113,7 +113,7 @@ class ReaderWaits:
         self._acked.append(offset)
 
     def polled(self, at: float, session: str, last: int) -> None:
-        """``last``: the highest offset of the poll; -1 if it was empty."""
+        """Add a poll. ``last``: its highest offset; -1 if it was empty."""
         self._polled_at.append(at)
         self._polled.append(last)
         self._by.append(self._sessions.setdefault(session, len(self._sessions)))
@@ -156,7 +156,7 @@ class Due:
     """The times in which progress of a partition or group was due, given faults and stalls of the machine."""
 
     def __init__(self, faults: Iterable[Fault], works: Callable[[Fault], bool], machine: MachineStalls) -> None:
-        """``works``: whether the partition or group must make progress while the fault lasts."""
+        """``works``: returns whether the partition or group must make progress during a fault."""
         self.machine = machine
         spans: list[Span] = []
         begun = []

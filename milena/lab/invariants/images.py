@@ -48,8 +48,9 @@ class ImageRules:
         self._seen: dict[str, dict[Key, object]] = {}
 
     def controller_restarted(self, start: int, committed: int = 0, image: MetadataImage | None = None) -> None:
-        """A new controller writes from ``start`` on: its predecessor's records from there on were not committed.
-        Records below ``committed`` were committed. ``image`` is the new controller's. Raises InvariantBroken."""
+        """Record that a new controller writes from offset ``start`` on; records of its predecessor from there on were
+        not committed. Records below ``committed`` were committed. ``image`` is the new controller's. Raises
+        InvariantBroken."""
         demand(start >= committed, CONTROLLER, f"it begins at offset {start}, and {committed} was committed")
         uncertain = {key for key, versions in self._versions.items() if versions and versions[-1].upto >= start}
         for versions in self._versions.values():

@@ -56,7 +56,7 @@ class LogChecks:
 
     @property
     def shaken(self) -> list[tuple[str, int]]:
-        """Partitions all members of whose ISR had a fault, whether or not promises became void."""
+        """The partitions in which all members of an ISR had a fault, whether or not promises became void."""
         return sorted(map(self._name, self._elections))
 
     # -- promises
@@ -85,7 +85,7 @@ class LogChecks:
             demand(log.log_end_offset >= end, where, f"its log ends at {log.log_end_offset}, {end} is committed")
 
     def disk_lost(self, broker: int, *, wiped: bool) -> None:
-        """A broker has lost its unsynced data, or (``wiped``) all data: update the promises."""
+        """Update the promises after a broker has lost its unsynced data, or (``wiped``) all data."""
         image = self._image()
         name, value = FLUSH_EACH
         lost = [

@@ -24,7 +24,7 @@ class Promises:
         self._front_lost: set[PartitionKey] = set()
 
     def has_front(self, key: PartitionKey) -> bool:
-        """Whether all possible leaders have the first committed records: a power loss removes only the ends of logs,
+        """Whether all possible leaders have the first committed records: A power loss removes only the ends of logs,
         but the log of a wiped replica, or of one elected from outside of the ISR, may start at any offset."""
         return key not in self._front_lost
 
@@ -34,8 +34,8 @@ class Promises:
     def disk_lost(
         self, broker: int, partitions: Iterable[tuple[PartitionKey, PartitionImage]], *, wiped: bool = False
     ) -> list[PartitionKey]:
-        """A broker has lost the unsynced data of these partitions, or (``wiped``) all data. Returns the partitions
-        whose promises are void now."""
+        """Record that a broker has lost the unsynced data of these partitions, or (``wiped``) all data. Returns the
+        partitions whose promises are void now."""
         return [key for key, image in partitions if broker in image.isr and self._shorten(key, broker, image, wiped)]
 
     def _shorten(self, key: PartitionKey, broker: int, image: PartitionImage, wiped: bool) -> bool:
@@ -45,7 +45,8 @@ class Promises:
         return self._all_short(key, image)
 
     def changed(self, key: PartitionKey, before: PartitionImage | None, now: PartitionImage) -> str | None:
-        """The registration has changed. Returns why the promises are void; None if they hold."""
+        """Record a change of a partition's registration. Returns the reason why the promises are void; None if they
+        hold."""
         if before is not None and now.leader not in (NO_LEADER, before.leader):
             eligible = (*before.isr, *before.elr)
             moved = set(now.replicas) != set(before.replicas)  # the last step of a reassignment elects a new replica

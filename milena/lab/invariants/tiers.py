@@ -91,7 +91,8 @@ class TierRules:
         demand(size >= limit, where, f"its log starts at {start} and has {size} bytes; retention.bytes is {limit}")
 
     def front_lost(self, key: PartitionKey) -> None:
-        """A fault has removed more of a log than its end, so that it may start at any offset from now on."""
+        """Record that a fault has removed more of a log than its end, so that the log may start at any offset from now
+        on."""
         self._front_lost.add(key)
 
     def _is_unknown(self, key: PartitionKey, ledger: Ledger, limit: int) -> bool:

@@ -56,12 +56,12 @@ class Watch:
         self._controller = controller
 
     def broker_starts(self, number: int, broker: Broker, storage: Storage, alive: Callable[[], bool]) -> None:
-        """A new process of a broker starts. Call it before the broker runs."""
+        """Observe a new process of a broker. Call this before the broker runs."""
         self._runs += 1
         self._hosts[number] = ObservedBroker(broker, storage, self._runs, alive)
 
     def disk_lost(self, number: int, *, wiped: bool = False) -> None:
-        """A broker has lost its unsynced data, or (``wiped``) all data."""
+        """Record that a broker has lost its unsynced data, or (``wiped``) all data."""
         self._logs.disk_lost(number, wiped=wiped)
 
     def after_event(self) -> None:

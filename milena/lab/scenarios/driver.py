@@ -47,32 +47,32 @@ class Driver(Protocol):
         ...
 
     def address(self, node: str) -> tuple[str, int]:
-        """Return the address of its listener. Known once the node has started."""
+        """Return the address of a node's listener, which is known once the node has started."""
         ...
 
     async def start(self, node: str) -> None:
-        """Return when it serves."""
+        """Start a node, and return when it serves."""
         ...
 
     async def stop(self, node: str) -> None:
-        """Clean shutdown."""
+        """Shut a node down cleanly."""
         ...
 
     async def kill(self, node: str) -> None:
-        """SIGKILL: written data is kept."""
+        """Kill a node with SIGKILL: written data is kept."""
         ...
 
     async def power_off(self, node: str) -> None:
-        """Power loss: unsynced data is lost."""
+        """End a node as in a power loss: unsynced data is lost."""
         ...
 
     async def wipe(self, node: str) -> None:
-        """Delete all data; the disk keeps its id (``directory.id``), like a disk that comes back without unflushed
-        data. A new id would itself change the partition (KIP-858). The node is down."""
+        """Delete all data of a node; its disk keeps its id (``directory.id``), like a disk that comes back without
+        unflushed data. A new id would itself change the partition (KIP-858). The node is down."""
         ...
 
     async def erase(self, node: str, names: Sequence[str]) -> None:
-        """Delete files, by their paths in the log directories; missing ones are ignored. The node is down."""
+        """Delete files of a node, by their paths in the log directories; missing ones are ignored. The node is down."""
         ...
 
     def replace(self, node: str, peer: str | None) -> None:

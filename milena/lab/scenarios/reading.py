@@ -4,7 +4,7 @@
 
     read: {at: A, from: 0, records: {0: [0, 0], 1: [4, 1]}}
 
-A fetch is made for each offset from ``from`` on, so that each is a reader's first; all records must be as expected, up
+Each offset from ``from`` on is read with a separate fetch, as if by a new reader. All records must be as expected, up
 to the last of ``records``, and none may follow. ``of: u-1`` is another partition. ``leader_epoch`` is the reader's
 current leader epoch, ``committed: true`` requests read_committed.
 
@@ -64,7 +64,7 @@ class Reader(NamedTuple):
     committed: bool = False
 
 
-ANYONE: Final = Reader()
+ANY_CONSUMER: Final = Reader()
 
 
 Read = TypedDict(
@@ -82,7 +82,8 @@ Read = TypedDict(
 
 
 async def read(stage: Stage, arguments: Read) -> None:
-    """Raises ScenarioFailed for a record that is not as expected, or is missing."""
+    """Read as a consumer, and compare the records. Raises ScenarioFailed for a record that is not as expected, or is
+    missing."""
     partition = partition_of(arguments.get("of", "t-0"))
     expected = log_of(arguments["records"])
     reader = Reader(arguments.get("leader_epoch", -1), committed=arguments.get("committed", False))
@@ -118,7 +119,8 @@ async def _read_at(stage: Stage, broker: str, partition: Partition, offset: int,
 
 
 async def list_offsets(stage: Stage, arguments: Mapping[str, Any]) -> None:
-    """Raises ScenarioFailed for an offset that does not become as expected in time."""
+    """Request offsets, and compare them. Raises ScenarioFailed for an offset that does not become as expected in
+    time."""
     partition = partition_of(arguments.get("of", "t-0"))
     asked = {name: value for name, value in arguments.items() if name not in ("at", "of")}
     for name, expected in asked.items():
@@ -155,7 +157,7 @@ async def list_offsets(stage: Stage, arguments: Mapping[str, Any]) -> None:
 
 
 async def _fetch(
-    stage: Stage, broker: str, partition: Partition, offset: int, reader: Reader = ANYONE
+    stage: Stage, broker: str, partition: Partition, offset: int, reader: Reader = ANY_CONSUMER
 ) -> tuple[FetchedPartition, bytes]:
     """Send one consumer's fetch. Raises LabCommandError if the broker cannot be reached."""
     wanted = FetchPartition(partition.number, offset, MAX_BYTES, reader.leader_epoch)

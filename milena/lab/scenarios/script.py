@@ -284,7 +284,7 @@ def _check_keys(what: str, data: object, keys: frozenset[str]) -> None:
 
 
 def check_names(what: str, names: Iterable[object], known: Collection[str]) -> None:
-    """Raises ScriptError, with the nearest known name, if one of ``names`` is unknown."""
+    """Check that all ``names`` are known. Raises ScriptError with the nearest known name."""
     for name in names:
         if name not in known:
             there_are = ", ".join(sorted(known))

@@ -126,7 +126,7 @@ class SimulatedDriver:
         return await found.lab_commands.call(command, **arguments)
 
     def check_alive(self) -> None:
-        """Raises if a node has ended by itself."""
+        """Raise AssertionError if a node has ended by itself."""
         self._cluster.check_alive()
 
 

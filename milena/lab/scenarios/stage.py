@@ -29,7 +29,8 @@ LIMIT: Final = 30.0
 PAUSE: Final = 0.02
 LONGEST_PAUSE: Final = 0.25
 PATIENCE: Final = 0.05
-"""A pause is this share of the time waited so far, so that long waits check less often."""
+"""Between two checks of a condition the stage waits for this share of the time waited so far, so that it checks less
+often in long waits."""
 CLIENT: Final = "scenario"
 """The client id of the scenario's own requests."""
 
@@ -40,7 +41,8 @@ REFERENCE: Final = re.compile(r"(.*?)(?: ([+-] \d+))?")
 
 Action: TypeAlias = Callable[["Stage", Any], Awaitable[None]]
 Condition: TypeAlias = Callable[["Stage", Any], Awaitable[str | None]]
-"""Each takes its arguments as in the file, and fails if they have another form."""
+"""A function that checks a condition. It takes the stage and the arguments as in the file, returns what is missing as
+text, or None, and fails if the arguments have another form."""
 
 
 class ScenarioFailed(AssertionError):

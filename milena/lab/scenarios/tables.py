@@ -127,7 +127,8 @@ class Renumbering:
         )
 
     def log(self, log: Log) -> dict[int, tuple[str, int]]:
-        """Raises TableError, as ``numbers`` does, and for a record in an epoch that was not seen before."""
+        """Return a log in the document's numbers. Raises TableError, as ``numbers`` does, and for a record in an epoch
+        that was not observed before."""
         numbers = self.numbers
         try:
             return {at: (value, numbers[epoch]) for at, (value, epoch) in log.items()}

@@ -207,7 +207,7 @@ async def _delete_records(stage: Stage, arguments: DeleteRecords) -> None:
 
 
 def expect_none(what: str, error: int) -> None:
-    """Raises ScenarioFailed for an error."""
+    """Raise ScenarioFailed if ``error`` is not NONE."""
     if error:
         raise ScenarioFailed(f"{what}: {ErrorCode(error).name}")
 

@@ -19,7 +19,8 @@ replica as its broker describes it."""
 
 
 def check(script: Script) -> None:
-    """Raises ScriptError for an unknown test peer, action, condition, expectation or field of a table."""
+    """Check the names in a script. Raises ScriptError for an unknown test peer, action, condition, expectation or field
+    of a table."""
     check_names(f"{script.id}: no test peer", script.peers.values(), PEERS)
     for number, step in enumerate(script.steps, 1):
         place = f"{script.id}, step {number}"

@@ -73,7 +73,7 @@ class Storage:
         self.files[path].data[position] ^= 1
 
     def lose_power(self) -> None:
-        """Unsynced data is lost, or torn, as described in ``lab.world.power``."""
+        """Remove unsynced data, completely or in part, as described in ``lab.world.power``."""
         self.journal.lose_power(self._random)
         for path in sorted(self.files):
             tear(self.files[path], self._random)

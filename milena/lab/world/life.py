@@ -13,7 +13,7 @@ START_MS = 1_767_225_600_000
 
 
 class Life:
-    """One run of one node's process."""
+    """One process of a node, from its start to its end."""
 
     __slots__ = ("_waiting", "alive", "name", "paused")
 
@@ -25,7 +25,7 @@ class Life:
         self._waiting: list[Callable[[], object]] = []
 
     def later(self, callback: Callable[[], object]) -> None:
-        """Call back when the process continues."""
+        """Call ``callback`` when the process continues after a pause."""
         self._waiting.append(callback)
 
     def resume(self) -> None:
@@ -35,7 +35,7 @@ class Life:
         for callback in waiting:
             callback()
 
-    async def go_on(self) -> None:
+    async def wait_resumed(self) -> None:
         """Wait while the process is paused."""
         while self.paused:
             resumed = asyncio.Event()
@@ -43,7 +43,7 @@ class Life:
             await resumed.wait()
 
     def check(self) -> None:
-        """Raises OSError for operations of an ended process whose tasks are still unwinding."""
+        """Raise OSError if the process has ended; its tasks may still be unwinding."""
         if not self.alive:
             raise OSError(errno.EIO, f"{self.name} is dead")
 
@@ -76,4 +76,4 @@ class SimulatedClock:
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
         if self._life.paused:
-            await self._life.go_on()
+            await self._life.wait_resumed()

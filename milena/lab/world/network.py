@@ -83,11 +83,12 @@ class Fabric:
         return seconds + self._delays[sender, receiver] if (sender, receiver) in self._delays else seconds
 
     def end_process(self, life: Life) -> None:
-        """The process ends and its machine stays up: peers see their connections closed."""
+        """End a process whose machine stays up: peers see their connections closed."""
         self._drop(life, SimulatedConnection.vanish_with_reset)
 
     def lose_power(self, life: Life) -> None:
-        """The machine is down: peers receive nothing until it is up again and resets their connections."""
+        """Cut the power of a process's machine: peers receive nothing until the machine is up again and resets their
+        connections."""
         self._machines[life.name] = False
         self._drop(life, SimulatedConnection.vanish)
 
@@ -142,7 +143,7 @@ class SimulatedNetwork:
     async def connect(
         self, host: str, port: int, framer: Framer, handler: ConnectionHandler, *, timeout: float
     ) -> Connection:
-        await self.life.go_on()
+        await self.life.wait_resumed()
         self.life.check()
         fabric = self.fabric
         if not 0 <= port <= LAST_PORT:

@@ -97,22 +97,22 @@ class SimulatedConnection:
         self._end(None)
 
     def vanish(self) -> None:
-        """Power is lost: peers are not notified."""
+        """End the connection as in a power loss: the peer is not notified."""
         self._open = False
         self.network.fabric.connections.pop(self, None)
 
     def vanish_with_reset(self) -> None:
-        """The process has ended; its kernel resets the connection."""
+        """End the connection as when the process has ended: its kernel resets the connection."""
         self.vanish()
         self._transmit(None)
 
     def resume_arrivals(self) -> None:
-        """A cut is healed: waiting data arrives now."""
+        """Let waiting data arrive, since a cut was healed."""
         for _ in range(len(self._travelling)):
             self._schedule_arrival()
 
     def _flush(self) -> None:
-        """Pass as many bytes to the kernel as fit, in one piece."""
+        """Pass as many bytes to the simulated kernel as fit, in one piece."""
         if not self._open or self.life.paused:
             return
         pieces = []
@@ -138,18 +138,18 @@ class SimulatedConnection:
             self._above_high_water = False
             self._handler.writable()
 
-    def _take(self, room: int) -> bytes:
-        """The next bytes, at most ``room``. Raises OSError if a file is too short."""
+    def _take(self, limit: int) -> bytes:
+        """Return the next bytes, at most ``limit``. Raises OSError if a file is too short."""
         part = self._queue[0]
         start = self._sent_of_first
         if isinstance(part, FileRange):
-            wanted = min(room, part.length - start)
+            wanted = min(limit, part.length - start)
             data = part.handle.pread(wanted, part.position + start)
             if len(data) < wanted:
                 raise OSError(errno.EIO, "file is shorter than the range to be sent", part.file.path)
             length = part.length
         else:
-            data = bytes(memoryview(part)[start : start + room])
+            data = bytes(memoryview(part)[start : start + limit])
             length = len(part)
         self._sent_of_first = start + len(data)
         if self._sent_of_first == length:
@@ -187,7 +187,7 @@ class SimulatedConnection:
             self.network.fabric.loop.call_soon(self._read)
 
     def _read(self) -> None:
-        """One wake-up: one read, all its frames, then the sends that it caused."""
+        """Handle one wake-up: one read, all frames in it, and then the sends that they caused."""
         if self.life.paused:
             self.life.later(self._read)
             return

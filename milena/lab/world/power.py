@@ -34,7 +34,7 @@ class Inode:
 
 
 def tear(inode: Inode, random: Randomness) -> None:
-    """Lose a random part of the unsynced bytes."""
+    """Remove a random part of the unsynced bytes of a file."""
     data, synced = inode.data, inode.synced
     if len(data) <= synced:
         return
@@ -70,7 +70,7 @@ class DirectoryChange:
     inode: Inode | None = None
 
     def rebase(self, old: str, new: str) -> None:
-        """A parent folder was renamed."""
+        """Adapt the paths after a parent folder was renamed from ``old`` to ``new``."""
         self.path = rebased(self.path, old, new)
         self.new = rebased(self.new, old, new)
         if self.folder == old:
@@ -91,7 +91,7 @@ class DirectoryJournal:
         self._changes.append(DirectoryChange(Kind.MADE, posixpath.dirname(path), path))
 
     def renamed(self, old: str, new: str, replaced: Inode | None) -> None:
-        """It belongs to the folder of the new name: a rename happens entirely or not at all."""
+        """Record a rename. It belongs to the folder of the new name, since a rename happens entirely or not at all."""
         for change in self._changes:
             change.rebase(old, new)
         self._changes.append(DirectoryChange(Kind.RENAMED, posixpath.dirname(new), old, new, replaced))
@@ -142,12 +142,12 @@ class DirectoryJournal:
 
 
 def rebased(path: str, old: str, new: str) -> str:
-    """``path`` if it is below ``old``, after that was renamed to ``new``."""
+    """Return the path after a rename of ``old`` to ``new``; None if ``path`` is not below ``old``."""
     return new + path[len(old) :] if path.startswith(old + "/") else path
 
 
 def below(names: Mapping[str, object], folder: str) -> list[str]:
-    """An entry and everything below it."""
+    """Return an entry and everything below it."""
     return [name for name in names if name == folder or name.startswith(folder + "/")]
 
 

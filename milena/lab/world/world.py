@@ -44,7 +44,7 @@ class Machine:
         return self._life is not None and self._life.alive
 
     def start(self) -> Runtime:
-        """The ports of a new process. Its host name is the machine's."""
+        """Start a process, and return its ports. Its host name is the machine's name."""
         assert not self.alive, f"{self.name} is running"
         world = self._world
         life = self._life = Life(self.name)
@@ -87,7 +87,7 @@ class Machine:
         self._life.paused = True
 
     def resume(self) -> None:
-        """As by SIGCONT."""
+        """Continue the process as by SIGCONT."""
         assert self._life is not None
         self._life.resume()
 
@@ -98,7 +98,7 @@ class Machine:
             self._clock.skew_ms = self._skew_ms
 
     def time_ms(self) -> int:
-        """The wall clock of its process."""
+        """Return the wall clock of its process in ms."""
         assert self._clock is not None
         return self._clock.time_ms()
 
@@ -130,7 +130,7 @@ class Machine:
 
 
 class World:
-    """Created by ``simulate``."""
+    """The machines, network and clock of one simulated run; created by ``simulate``."""
 
     def __init__(self, loop: SimulatedLoop, seed: int) -> None:
         self.loop = loop
@@ -141,14 +141,15 @@ class World:
         """The disk of the tier, shared by all machines. It has no power losses."""
 
     def machine(self, name: str) -> Machine:
-        """The machine with this name, created on first use."""
+        """Return the machine with this name, which is created on first use."""
         if name not in self.machines:
             self.machines[name] = Machine(self, name)
             self.fabric.power_on(name)
         return self.machines[name]
 
     def digest(self) -> str:
-        """A digest of everything delivered, with times: a seed's fingerprint."""
+        """Return a digest of everything that the network has delivered, with times. It is the same in each run of a
+        seed."""
         return self.fabric.digest.hexdigest()
 
 

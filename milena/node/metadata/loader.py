@@ -1,9 +1,9 @@
 """Replays the committed part of a metadata log into an image and publishes the changes to subscribers (Kafka's
 ``MetadataLoader`` and ``MetadataPublisher``).
 
-The owner of a loader sets the high watermark (``committed``); records at or above it are not replayed. In a broker-only
-node the owner is the observer, in a combined node the controller. Subscribers are called synchronously in the order of
-subscription, with the image and its changes; they must not change the image.
+The owner of a loader sets the high watermark (``set_high_watermark``); records at or above it are not replayed. In a
+broker-only node the owner is the observer, in a combined node the controller. Subscribers are called synchronously in
+the order of subscription, with the image and its changes; they must not change the image.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class MetadataLoader:
         self.high_watermark = max(self.high_watermark, latest.end_offset)
         self._publish(difference(old, self.image))
 
-    def committed(self, high_watermark: Offset) -> None:
+    def set_high_watermark(self, high_watermark: Offset) -> None:
         """Set the high watermark; a lower one than before is ignored."""
         self.high_watermark = max(self.high_watermark, high_watermark)
 

@@ -274,7 +274,7 @@ class Observer:
         if committed > self._loader.high_watermark:
             self._log.set_high_watermark(committed)
             self._committed.write(committed)
-            self._loader.committed(committed)
+            self._loader.set_high_watermark(committed)
             while self._loader.step():
                 await self._runtime.clock.sleep(0)
             await self._keeper.maintain()

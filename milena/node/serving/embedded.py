@@ -1,4 +1,4 @@
-"""Embedded requests: runs the request in an Envelope for its original client (KIP-590)."""
+"""Runs the request that an Envelope contains, for the client that sent it to a broker (KIP-590)."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class _Capture:
 
 
 async def run_embedded(dispatcher: Dispatcher, data: bytes, caller: Caller) -> bytes:
-    """Run the request in ``data`` (header and body) for ``caller``; returns the answer with its header, without a
-    length.
+    """Run the request in ``data`` (header and body) for ``caller``; returns the response with its header, without a
+    length prefix.
 
     Raises KafkaError INVALID_REQUEST for requests that would close a connection, UNSUPPORTED_VERSION.
     """

@@ -44,14 +44,14 @@ class DiskFaults:
         self._slow[folder] = seconds
 
     def check(self, path: str) -> None:
-        """Raises OSError if the path is in a failed folder."""
+        """Raise OSError if the path is in a failed folder."""
         for folder in self._failing:
             if _is_in(path, folder):
                 self.failed += 1
                 raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
     def check_room(self, path: str) -> None:
-        """Raises OSError if the path is in a failed or full folder. Call before bytes or entries are added."""
+        """Raise OSError if the path is in a failed or full folder. Call this before bytes or entries are added."""
         self.check(path)
         for folder in self._full:
             if _is_in(path, folder):
@@ -113,7 +113,7 @@ class FailingDisk(RealDisk):
         return FailingFile(path, open_descriptor(path, create=create, read_only=read_only), self.faults)
 
     def check_open(self, path: str, *, create: bool) -> None:
-        """Raises OSError if opening must fail."""
+        """Raise OSError if opening must fail."""
         if create and not os.path.exists(path):
             self.faults.check_room(path)
         else:
@@ -194,7 +194,7 @@ class TroubledDisk(FailingDisk):
         return await RealDisk.offload(self, work, *args, **kwargs)
 
     def exists(self, path: str) -> bool:
-        """Raises OSError in a failed folder: the file may exist."""
+        """Return whether the file exists. Raises OSError in a failed folder, where this is not known."""
         self.faults.check(path)
         return super().exists(path)
 

@@ -6,7 +6,7 @@ and folder, and ``cut`` removes the rest. It approximates a power loss:
 * Everything on the disk when the process started counts as synced.
 * A file loses everything from its first unsynced byte on; a real disk may keep any part of it.
 * A created, renamed or removed entry is restored unless its folder was synced afterwards; a removed tree stays removed.
-  Entries of a folder that was itself created since then go with it.
+  If a folder was created after its parent was last synced, the folder disappears with its entries.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from milena.runtime.workers import PlainWorker
 
 
 class Kept:
-    """One file as the disk would keep it. It holds its own descriptor while the file has unsynced bytes."""
+    """The state of one file that a power loss would leave. It holds its own descriptor while the file has unsynced
+    bytes."""
 
     __slots__ = ("_lock", "fd", "synced")
 
@@ -35,14 +36,14 @@ class Kept:
         self._lock = Lock()
 
     def written(self, fd: int, start: int) -> None:
-        """Bytes from ``start`` on have just changed."""
+        """Record that bytes from ``start`` on have changed."""
         with self._lock:
             self.synced = min(self.synced, start)
             if self.fd < 0:
                 self.fd = os.dup(fd)
 
     def was_synced(self, size: int) -> None:
-        """Everything in the file when it had this size was synced."""
+        """Record that the file was synced when it had this size."""
         with self._lock:
             self.synced = size
             if self.fd >= 0 and os.fstat(self.fd).st_size == size:
@@ -51,7 +52,8 @@ class Kept:
 
 
 class LossyFile(FailingFile):
-    """A file that reports unsynced bytes after writing them: a sync in another thread may happen in between."""
+    """A file that records which bytes are unsynced. It does so after each write, because a sync in another thread may
+    happen in between."""
 
     __slots__ = ("_kept",)
 

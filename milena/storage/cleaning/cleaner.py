@@ -74,8 +74,8 @@ class Cleaner:
         renamed, and a new log of the same name may use the old path."""
 
     def look(self, log: UnifiedLog, now: int) -> Candidate | None:
-        """Return what may be cleaned of ``log`` at ``now`` (ms); None if the log is not compacted, is uncleanable, or
-        is being cleaned."""
+        """Return which part of ``log`` may be cleaned at ``now`` (ms); None if the log is not compacted, is
+        uncleanable, or is being cleaned."""
         if not self._may_clean(log):
             return None
         try:
@@ -139,7 +139,7 @@ class Cleaner:
         return StartedRound(log, generation_of(log), work)
 
     def check(self, started: StartedRound) -> None:
-        """Raises CleaningAborted if the log has changed so that the round cannot be completed."""
+        """Raise CleaningAborted if the log has changed so that the round cannot be completed."""
         check_generation(started.log, started.generation)
         if not started.log.config.compacted or self._paused(started.log) or may_have_been_tiered(started.log):
             raise CleaningAborted(f"{started.log} is no longer to be cleaned")

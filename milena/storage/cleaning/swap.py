@@ -38,7 +38,7 @@ def generation_of(log: UnifiedLog) -> Generation:
 
 
 def check_generation(log: UnifiedLog, generation: Generation) -> None:
-    """Raises CleaningAborted if the log was truncated at either end, moved, deleted, is offline, or has ended."""
+    """Raise CleaningAborted if the log was truncated at either end, moved, deleted, is offline, or has ended."""
     if log.context.offline:
         raise CleaningAborted(f"{log} is offline")
     if log.retired or log.folder != generation.folder:
@@ -77,7 +77,7 @@ def swap_in(log: UnifiedLog, generation: Generation, new: NewSegment) -> None:
 
 
 def _check_files(log: UnifiedLog, new: NewSegment) -> None:
-    """Raises CleaningAborted if files of ``new`` are missing: its records would be lost with the old segments."""
+    """Raise CleaningAborted if files of ``new`` are missing: its records would be lost with the old segments."""
     disk = log.context.disk
     paths = [
         f"{log.folder}/{segment_file(new.base_offset, suffix)}{CLEANED}" for suffix in (LOG, OFFSET_INDEX, TIME_INDEX)

@@ -18,16 +18,16 @@ _VERSION: Final = 0
 
 
 class CorruptCheckpoint(ValueError):
-    """A file that is not a valid checkpoint."""
+    """The file is not a valid checkpoint."""
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, Offset]) -> bytes:
-    """``0``, the number of lines, then ``topic partition offset`` on each."""
+    """Encode an offset checkpoint: ``0``, the number of lines, then ``topic partition offset`` on each line."""
     return _encode([f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()])
 
 
 def decode_offsets(data: bytes) -> dict[TopicPartition, Offset]:
-    """Raises CorruptCheckpoint."""
+    """Decode an offset checkpoint. Raises CorruptCheckpoint."""
     offsets: dict[TopicPartition, Offset] = {}
     for line in _decode(data):
         fields = line.split()
@@ -38,12 +38,12 @@ def decode_offsets(data: bytes) -> dict[TopicPartition, Offset]:
 
 
 def encode_epochs(entries: Iterable[EpochEntry]) -> bytes:
-    """``0``, the number of lines, then ``epoch start-offset`` on each."""
+    """Encode a leader epoch checkpoint: ``0``, the number of lines, then ``epoch start-offset`` on each line."""
     return _encode([f"{epoch} {start}" for epoch, start in entries])
 
 
 def decode_epochs(data: bytes) -> list[EpochEntry]:
-    """Raises CorruptCheckpoint. An empty file has no entries."""
+    """Decode a leader epoch checkpoint; an empty file has no entries. Raises CorruptCheckpoint."""
     entries = []
     for line in _decode(data):
         fields = line.split()
@@ -61,7 +61,7 @@ def encode_partition_metadata(topic_id: UUID) -> bytes:
 
 
 def decode_partition_metadata(data: bytes) -> UUID:
-    """The topic's id. Raises CorruptCheckpoint."""
+    """Return the topic's id. Raises CorruptCheckpoint."""
     fields = dict(line.split(": ", 1) for line in _text(data).splitlines() if ": " in line)
     try:
         return from_text(fields["topic_id"].strip())
@@ -70,7 +70,7 @@ def decode_partition_metadata(data: bytes) -> UUID:
 
 
 def encode_clean_shutdown(broker_epoch: BrokerEpoch | None) -> bytes:
-    """The broker epoch at shutdown, -1 if there was none (KIP-966)."""
+    """Encode the marker of a clean shutdown, with the broker epoch, -1 if there was none (KIP-966)."""
     epoch = -1 if broker_epoch is None else broker_epoch
     return json.dumps({"version": _VERSION, "brokerEpoch": epoch}, separators=(",", ":")).encode()
 

@@ -34,7 +34,7 @@ def encode_meta_properties(meta: MetaProperties) -> bytes:
 
 
 def decode_meta_properties(data: bytes) -> MetaProperties:
-    """Raises CorruptMetaProperties."""
+    """Decode a ``meta.properties``. Raises CorruptMetaProperties."""
     try:
         values = {key: setting.value for key, setting in from_properties(data, "meta.properties").items()}
         directory = values.get("directory.id")

@@ -312,7 +312,8 @@ class LogManager:
             log.context.deletions.schedule(due, log.folder)
 
     def set_aside(self, log: UnifiedLog) -> None:
-        """Remove a stray log: by the metadata it does not belong here. Its folder is renamed, and kept."""
+        """Remove a stray log, which does not belong to this broker according to the metadata. Its folder is renamed and
+        kept."""
         if self._take_out(log, FolderKind.STRAY):
             self._events.warning("stray log renamed", folder=log.folder)
 

@@ -11,9 +11,10 @@ or ``LeaderNotAvailableError``
 the future fails with anything else                   UNKNOWN  the sender ended, or the producer was closed
 ====================================================  =======  ====================================================
 
-An idempotent producer retries without a limit while the partition has a leader, and gives a batch up after the request
-timeout without a leader. The batch's sequence numbers are then missing, and the next batch fails with a fatal error.
-Here the limit is ``delivery``. After a fatal error (``Sent.error`` begins with "fatal") another producer is made.
+An idempotent producer retries without a limit while the partition has a leader, and gives up a batch if the partition
+has no leader for the request timeout. The batch's sequence numbers are then missing, and the next batch fails with a
+fatal error. Here the limit is ``delivery``. After a fatal error (``Sent.error`` begins with "fatal") another producer
+is made.
 
 A commit that raises is UNKNOWN, because the library sends it again by itself. Changes of the admin client are sent
 once; without an answer they are UNKNOWN. It has no incremental changes of configuration: it reads what is set, and sets
@@ -134,8 +135,8 @@ async def _end(client: Any) -> None:
 
 
 async def _bounded(work: Awaitable[object], seconds: float) -> bool:
-    """Run ``work`` for at most ``seconds``. Returns whether it ended, with or without an error. If the caller is
-    cancelled, it does not wait for ``work``."""
+    """Run ``work`` for at most ``seconds``. Returns whether ``work`` ended, with or without an error. A cancelled
+    caller does not wait for ``work``."""
     task = asyncio.ensure_future(work)
     await asyncio.wait([task], timeout=seconds)
     if not task.done():

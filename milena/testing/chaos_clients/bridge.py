@@ -66,8 +66,8 @@ class Mailbox:
 
 
 class Windows:
-    """Backpressure: limits the records of each partition without an outcome. Callers wait in the order of their calls,
-    and do not suspend below the limit."""
+    """Backpressure: limits the records of each partition without an outcome. Callers wait in the order of their calls;
+    a call below the limit does not suspend."""
 
     def __init__(self, size: int = UNDER_WAY) -> None:
         self._size = size

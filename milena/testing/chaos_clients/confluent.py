@@ -15,12 +15,13 @@ any other                                             UNKNOWN
 no report                                             UNKNOWN  closed before
 ====================================================  =======  ====================================================
 
-After a fatal error (``Sent.error`` begins with "fatal") the producer takes no more records, and another one is made.
-A broker's restart may cause one: a snapshot of producers has only the last batch of each, and where several without an
-answer were in the log before it, the second try of the first is out of order, as with Kafka's own brokers.
+After a fatal error (``Sent.error`` begins with "fatal") the producer takes no more records, and another one is made. A
+broker's restart may cause such an error, as with Kafka's own brokers: the producer snapshot has only the last batch of
+each producer. If several unacknowledged batches are in the log, a retry of the first one is out of order after the
+restart.
 
-A commit that is refused is UNKNOWN: librdkafka may have sent it twice. Changes of the admin client are sent once;
-without an answer they are UNKNOWN.
+A commit that fails is UNKNOWN: librdkafka may have sent it twice. Changes of the admin client are sent once; without an
+answer they are UNKNOWN.
 """
 
 from __future__ import annotations

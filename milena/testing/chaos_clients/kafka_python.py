@@ -15,10 +15,10 @@ the future fails with ``KafkaTimeoutError``           UNKNOWN  the batch has exp
 the future fails with anything else                   UNKNOWN  a connection has ended, or the producer was closed
 ====================================================  =======  ====================================================
 
-Each error that the library does not try again is fatal to an idempotent producer, also a record that is too large:
-after it (``Sent.error`` begins with "fatal") another one is made.
+Each error that the library does not retry is fatal to an idempotent producer, for example a record that is too large.
+After a fatal error (``Sent.error`` begins with "fatal") another producer is created.
 
-The library has no bound for what it buffers: the window of the adapter is the bound.
+The library does not limit the records that it buffers; the window of the adapter limits them.
 
 A commit that raises is UNKNOWN, because the library sends it again by itself, unless there was no member to send it.
 Changes of the admin client are sent once (again after NOT_CONTROLLER); without an answer they are UNKNOWN.

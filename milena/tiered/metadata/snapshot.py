@@ -170,7 +170,7 @@ def _encoded(segment: RemoteLogSegmentMetadata, maps: Mapping[CleanerOffsets, in
 
 
 def decode_snapshot(data: bytes, partition: TopicIdPartition) -> Snapshot:
-    """Raises CorruptRemoteLogSnapshot."""
+    """Decode the snapshot of a partition. Raises CorruptRemoteLogSnapshot."""
     try:
         version, crc = _PREFIX.unpack_from(data)
         if version != _VERSION:

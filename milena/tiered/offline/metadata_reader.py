@@ -173,7 +173,7 @@ class _LogReading:
         self._unreadable = unreadable
 
     def run(self) -> None:
-        """Raises _Overtaken, OSError."""
+        """Read the log to its end. Raises _Overtaken, OSError."""
         folder, begin = self._log.folder, self._log.position
         for base in _bases(self._disk, folder, begin):
             file = self._disk.open(_path(folder, base), read_only=True)

@@ -32,7 +32,8 @@ class Restorable:
     unused: list[str] = field(default_factory=list)
     """The reasons why other segments are not used."""
     undescribed: list[str] = field(default_factory=list)
-    """For segments of a compacted log: why it is not known what they replace, or are replaced by."""
+    """For segments of a compacted log, the reasons why it is not known which segments they replace or are replaced
+    by."""
     bounds: list[RemoteLogSegmentMetadata] = field(default_factory=list)
     """Deleted cleaned segments, whose cleaner-offset maps still have an effect."""
 
@@ -42,9 +43,9 @@ class Restorable:
         return [segment for segment in readable(self.segments) if cleanings.count(segment)]
 
     def leave_out(self, segment: UUID, why: str) -> None:
-        said = f"segment {to_text(segment)} is left out: {why}"
-        self.unused.append(said)
-        self.notes.append(said)
+        note = f"segment {to_text(segment)} is left out: {why}"
+        self.unused.append(note)
+        self.notes.append(note)
 
 
 async def whole_segments(

@@ -34,8 +34,8 @@ attempt are overwritten."""
 
 
 async def republish(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
-    """Copy the segments at risk that the log needs to new ones, and delete the others. Offsets that are still local are
-    copied from the local segments instead (``copying``). Raises the errors in ``tier.FAILURES``."""
+    """Copy the segments at risk that the log needs to new segments, and delete the old ones. Offsets that are still
+    local are copied from the local segments instead (``copying``). Raises the errors in ``tier.FAILURES``."""
     place = _path(log, LOG_SUFFIX)
     if place in tier.in_use:
         return  # a round of the replica's former role still uses the files
@@ -63,14 +63,14 @@ async def _republish(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
 
 
 async def _copy(tier: Tier, role: ReplicaRole, log: UnifiedLog, segment: RemoteLogSegmentMetadata) -> None:
-    """Copy a segment to a new one, unless the role has ended. If its objects are missing, the former leader has deleted
-    them, and only the metadata is left to delete."""
+    """Copy a segment under a new id, unless the role has ended. If its objects are missing, the former leader has
+    deleted them, and only the metadata is left to delete."""
     fields = {"topic": log.topic, "partition": log.partition, "segment": str(segment.id)}
     try:
         files = await _fetch(tier, log, segment)
         if not role.holds(log):
             return
-        again = replace(
+        republished = replace(
             segment,
             segment_id=RemoteLogSegmentId(role.partition, tier.runtime.random.uuid()),
             broker_id=tier.node_id,
@@ -82,16 +82,16 @@ async def _copy(tier: Tier, role: ReplicaRole, log: UnifiedLog, segment: RemoteL
             copied=False,
             at_risk=False,
         )
-        tier.copy_quota.record(again.size, again.event_timestamp_ms)
+        tier.copy_quota.record(republished.size, republished.event_timestamp_ms)
         interval = tier.config().get_int(INTERVAL) / 1000
         with tier.copies.attempt(interval), role.attempts.attempt(interval):
-            await copy_segment(tier, role, log, Prepared(again, files))
+            await copy_segment(tier, role, log, Prepared(republished, files))
     except RemoteResourceNotFound as error:
         tier.events.error("segment was deleted by a former leader", **fields, reason=str(error))
         return
     finally:
         await tier.runtime.disk.offload(_clean, tier, log)
-    tier.events.info("segment republished", **fields, as_=str(again.id))
+    tier.events.info("segment republished", **fields, as_=str(republished.id))
 
 
 async def _fetch(tier: Tier, log: UnifiedLog, segment: RemoteLogSegmentMetadata) -> SegmentFiles:

@@ -43,7 +43,7 @@ def test_the_empty_group_id_can_have_offsets_and_be_described_and_deleted(groups
 
 def test_an_unknown_group_has_operations_only_if_it_is_not_an_error(groups: Groups) -> None:
     assert groups.describe(5, "none").authorized_operations == describe_groups.ALL_OPERATIONS
-    assert groups.describe(6, "none").authorized_operations == describe_groups.NOT_ASKED
+    assert groups.describe(6, "none").authorized_operations == describe_groups.NOT_REQUESTED
 
 
 def test_sync_requires_the_protocol_from_v5_on(groups: Groups) -> None:

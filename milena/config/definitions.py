@@ -21,7 +21,7 @@ class Mode(Enum):
 
 
 class Required(Enum):
-    """Stands in place of the default of a key that has no default and must be set."""
+    """The marker used instead of a default for a key that has none and must be set."""
 
     REQUIRED = "required"
 

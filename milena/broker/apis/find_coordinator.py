@@ -3,8 +3,8 @@
 The coordinator is the leader of the group's partition of ``__consumer_offsets``; the first request creates the topic.
 There are no coordinators of transactions and share groups. A transactional producer should fail at once, with a reason:
 
-- The Java client and librdkafka show our error message, from v4 on with an error code that they do not expect here,
-  before v4 with one that they do.
+- The Java client and librdkafka show our error message. From v4 on it comes with UNSUPPORTED_VERSION, which they do not
+  expect in this response; before v4 with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which they do.
 - Other clients do not show it, and Sarama retries any error for 5 s. They get this broker as the coordinator, whose
   InitProducerId refuses them with the one code that all clients treat as fatal.
 """

@@ -86,7 +86,7 @@ def test_a_timestamp_option_overrides_an_offset_option() -> None:
             for text in ('{"a": 1}', '{"a": "01"}', '{"a": [true]}', '{"a": [1.5]}', '{"a": ["0"]}', "[0]", "orders")
         ),
         ({"tier": "/t", "assign": '{"a": [-1]}'}, "option assign: -1 is no partition of a"),
-        ({"kafka.bootstrap.servers": "h:1", "subscribe": "a", "metadata": "/m"}, "option metadata .* needs option"),
+        ({"kafka.bootstrap.servers": "h:1", "subscribe": "a", "metadata": "/m"}, "option metadata .* requires option"),
         (SOUND | {"storageOptions": "{}"}, "option storageOptions is for a tier with a URL, but the tier is /tier"),
     ],
 )  # fmt: skip

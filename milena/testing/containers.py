@@ -16,7 +16,9 @@ from typing import Final
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 
-from milena.config.sources import variable_of
+from milena.config.broker_config import unknown_keys
+from milena.config.sources import plain, variable_of
+from milena.config.values import ConfigError
 
 SERVES: Final = "Transitioning from RECOVERY to RUNNING"
 """The line in a broker's log once it serves."""
@@ -29,8 +31,8 @@ class MilenaContainer(DockerContainer):
     """Broker and controller in one container, like testcontainers' class for Kafka's image: ``with_network``,
     ``with_kwargs`` and the other methods work as documented there.
 
-    ``settings``: configuration keys, such as ``{"num.partitions": "3"}``; ``timeout``: time limit of the start in
-    seconds.
+    ``settings``: configuration keys, such as ``{"num.partitions": "3"}``; an unknown key is an error. ``timeout``: time
+    limit of the start in seconds.
     """
 
     def __init__(
@@ -45,7 +47,9 @@ class MilenaContainer(DockerContainer):
             self.with_setting(key, value)
 
     def with_setting(self, key: str, value: str) -> MilenaContainer:
-        """Set a configuration key, as in a ``server.properties``."""
+        """Set a configuration key, as in a ``server.properties``. Raises ConfigError for an unknown key."""
+        for unknown in unknown_keys(plain({key: value}, "setting")):
+            raise ConfigError(unknown.error)
         self.with_env(variable_of(key), value)
         return self
 

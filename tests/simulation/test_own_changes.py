@@ -8,21 +8,28 @@ from typing import Any
 
 import pytest
 
+from milena.broker.hosting.applier import PARTITIONS_PER_ITERATION
 from milena.lab.cluster import SimulatedCluster, host_of, start_cluster
 from milena.lab.world.world import World, simulate
 from milena.node.links.outgoing import Channel
 from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
 from tests.simulation.steps import create
 
 LATE = 0.3
 """Seconds by which the controller delays the fetches of the brokers."""
 TOPIC, BROKER = 2, 4
+FEW = PARTITIONS_PER_ITERATION
 Step = Callable[[Channel], Coroutine[Any, Any, Any]]
 
 
-async def create_topic(broker: Channel) -> list[int]:
-    topic = {"name": "new", "num_partitions": 40, "replication_factor": 1, "assignments": [], "configs": []}
-    return _errors((await broker.request(ApiKey.CREATE_TOPICS, 5, topics=[topic], timeout_ms=5000)).topics)
+def _create(partitions: int) -> Step:
+    async def create_topic(broker: Channel) -> list[int]:
+        plan = [{"partition_index": index, "broker_ids": [1]} for index in range(partitions)]
+        topic = {"name": "new", "num_partitions": -1, "replication_factor": -1, "assignments": plan, "configs": []}
+        return _errors((await broker.request(ApiKey.CREATE_TOPICS, 5, topics=[topic], timeout_ms=5000)).topics)
+
+    return create_topic
 
 
 async def partitions_of(broker: Channel, name: str) -> tuple[int, int]:
@@ -70,8 +77,8 @@ def _errors(results: Any) -> list[int]:
 
 
 CHANGES: dict[str, tuple[Step, Step, Any]] = {
-    "a topic that was created": (create_topic, lambda broker: partitions_of(broker, "new"), (0, 40)),
-    "its partitions are hosted": (create_topic, lambda broker: hosted(broker, "new"), 40),
+    "a topic that was created": (_create(40), lambda broker: partitions_of(broker, "new"), (0, 40)),
+    "its few partitions are hosted": (_create(FEW), lambda broker: hosted(broker, "new"), FEW),
     "a topic that was deleted": (delete_topic, lambda broker: partitions_of(broker, "t"), (3, 0)),
     "partitions that were added": (add_partitions, lambda broker: partitions_of(broker, "t"), (0, 5)),
     "a topic's config": (_alter(TOPIC, "t", "flush.ms", "7"), _value(TOPIC, "t", "flush.ms"), "7"),
@@ -129,3 +136,38 @@ def test_without_a_timeout_the_broker_does_not_wait() -> None:
     simulate(_scenario(change, look, out, forwarded_request_visible_timeout_ms=0), seed=1)
     assert out[0] != expected
     assert out[1] < 0.05
+
+
+class SlowClock:
+    """Between two slices of new partitions, time passes."""
+
+    async def sleep(self, _seconds: float) -> None:
+        await asyncio.sleep(0.1)
+
+
+def test_a_large_topic_is_visible_before_its_logs_are_created() -> None:
+    """Requests for a partition without a log get NOT_LEADER_OR_FOLLOWER, as in Kafka, and clients repeat them."""
+    count = 10 * FEW
+
+    async def error_of(broker: Channel, partition: int) -> int:
+        asked = [{"name": "new", "partitions": [{"partition_index": partition, "timestamp": -1}]}]
+        answer = await broker.request(ApiKey.LIST_OFFSETS, 7, replica_id=-1, topics=asked)
+        return int(answer.topics[0].partitions[0].error_code)
+
+    async def scenario(world: World) -> None:
+        cluster: SimulatedCluster = await start_cluster(world)
+        cluster.brokers[1]._applier._clock = SlowClock()  # type: ignore[assignment]
+        async with cluster.client() as client:
+            await create(client)
+            broker = client.to(host_of(1), 9092)
+            assert set(await _create(count)(broker)) == {0}
+            assert await partitions_of(broker, "new") == (0, count)
+            assert 0 < await hosted(broker, "new") < count
+            assert await error_of(broker, 0) == 0
+            assert await error_of(broker, count - 1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert await error_of(broker, count) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            await cluster.brokers[1]._applier.wait_applied()
+            assert await error_of(broker, count - 1) == 0
+            assert await hosted(broker, "new") == count
+
+    simulate(scenario, seed=1)

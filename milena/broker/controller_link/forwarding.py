@@ -41,7 +41,7 @@ async def forward(node: Forwarding, ctx: RequestContext, request: object) -> Non
 
 async def ask_controller(node: Forwarding, ctx: RequestContext, request: object) -> bytes:
     """Return the body of the controller's response to ``request``, in the version of ``ctx``. If the request may change
-    metadata, first wait until this broker has applied the change (``own_changes``). Raises KafkaError."""
+    metadata, first wait until this broker knows the change (``own_changes``). Raises KafkaError."""
     header = ctx.header
     data = request_header(header.api_key, header.api_version, header.correlation_id, header.client_id)
     response: EnvelopeResponse = await node.controller.request(
@@ -58,7 +58,7 @@ async def ask_controller(node: Forwarding, ctx: RequestContext, request: object)
     if response_data is None:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
     if header.api_key in CHANGES_METADATA:
-        await node.own_changes.wait_visible()
+        await node.own_changes.wait_visible(ApiKey(header.api_key))
     _, body = parse_response_header(header.api_key, header.api_version, memoryview(response_data))
     return bytes(body)
 

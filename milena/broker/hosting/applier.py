@@ -2,7 +2,8 @@
 
 Of a delta only the names of changed partitions are used: each partition's state is compared with the current image, so
 several deltas may be applied late, together, or twice. A few partitions are applied within ``publish``, so that a new
-topic is served before any client sees it in metadata. Many are applied in several iterations of the event loop.
+topic is served before any client sees it in metadata. Many are applied in several iterations of the event loop, while
+clients see them in metadata already; until then their requests get NOT_LEADER_OR_FOLLOWER, as in Kafka.
 """
 
 from __future__ import annotations
@@ -133,8 +134,13 @@ class Applier:
             self._pending[topic.name, index] = None
         self._update_progress()
 
+    @property
+    def known_offset(self) -> int:
+        """The offset of the last metadata record in the image, which may not be applied yet; -1 for none."""
+        return self._image().offset if self.started else -1
+
     def on_progress(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` whenever ``applied_offset`` may have risen."""
+        """Call ``callback`` whenever ``applied_offset`` or ``known_offset`` may have risen."""
         self._on_progress = callback
 
     def current_at(self, known_at: float) -> float:
@@ -219,7 +225,7 @@ class Applier:
             self.applied_offset = self._image().offset
             self._has_pending.clear()
             self._idle.set()
-            self._on_progress()
+        self._on_progress()
 
     def _set_aside_strays(self) -> None:
         """Set aside logs of topics that were deleted, or of replicas that were moved away, while this broker was

@@ -3,7 +3,8 @@ request to this broker sees it.
 
 The controller's response has no offset, but its changes are committed. So the broker requests the high watermark of the
 metadata log (DescribeQuorum, which Kafka's controllers support too), and waits until it has applied everything below.
-Kafka's broker does not wait.
+New partitions are in its metadata then; their logs may follow (``broker.hosting.applier``), and requests for partitions
+without a log are answered with NOT_LEADER_OR_FOLLOWER, as in Kafka. Kafka's broker does not wait.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ CHANGES_METADATA: Final = frozenset(
 )
 """Forwarded requests that may change metadata."""
 
+CREATES_LOGS: Final = frozenset({ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS})
+"""Of these, the ones that are answered before all logs are created, which takes long for thousands of partitions."""
+
 RETRY_SECONDS: Final = 0.02
 """Seconds until a controller that does not know its high watermark yet is queried again."""
 TIMEOUT: Final = "forwarded.request.visible.timeout.ms"
@@ -49,12 +53,17 @@ class Progress(Protocol):
     """The progress of applying the metadata (``broker.hosting.applier``)."""
 
     @property
+    def known_offset(self) -> int:
+        """The offset of the last record in the metadata image; -1 for none."""
+        ...
+
+    @property
     def applied_offset(self) -> int:
         """The offset of the last applied record; -1 for none."""
         ...
 
     def on_progress(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` whenever ``applied_offset`` has risen."""
+        """Call ``callback`` whenever one of these offsets has risen."""
         ...
 
 
@@ -66,33 +75,33 @@ class OwnChanges:
         self._get_int = get_int
         self._progress = progress
         self._clock = clock
-        self._waiting: dict[asyncio.Future[None], int] = {}
+        self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
+        """For each wait: whether the broker is far enough."""
         progress.on_progress(self._on_progress)
 
-    async def wait_visible(self) -> bool:
-        """``caught_up`` with the configured timeout; False if that is 0."""
+    async def wait_visible(self, change: ApiKey) -> bool:
+        """``caught_up`` with the configured timeout, for a request ``change``; False if that is 0."""
         seconds = self._get_int(TIMEOUT) / 1000
-        return seconds > 0 and await self.caught_up(seconds)
+        return seconds > 0 and await self.caught_up(seconds, with_logs=change not in CREATES_LOGS)
 
-    async def caught_up(self, seconds: float) -> bool:
-        """Return True once this broker has applied everything that the controller had committed at the call; False
-        after ``seconds``, or if the controller does not return its high watermark."""
+    async def caught_up(self, seconds: float, *, with_logs: bool = True) -> bool:
+        """Return True once this broker has applied everything that the controller had committed at the call, or, unless
+        ``with_logs``, has it in its metadata image; False after ``seconds``, or if the controller does not return its
+        high watermark."""
         with contextlib.suppress(KafkaError, ChannelError, TimeoutError):
             async with asyncio.timeout(seconds):
                 while (end := await self._high_watermark()) is not None:
                     if end >= 0:
-                        await self._wait_applied(end - 1)
+                        await self._wait(end - 1, with_logs=with_logs)
                         return True
                     await self._clock.sleep(RETRY_SECONDS)
         return False
 
     def _on_progress(self) -> None:
-        """Complete the waits up to the applied offset."""
-        if self._waiting:
-            applied = self._progress.applied_offset
-            for future, offset in self._waiting.items():
-                if offset <= applied and not future.done():
-                    future.set_result(None)
+        """Complete the waits that have ended."""
+        for future, has_ended in self._waiting.items():
+            if has_ended() and not future.done():
+                future.set_result(None)
 
     async def _high_watermark(self) -> int | None:
         """Request the quorum's high watermark. Returns -1 if the controller does not know it yet, as one of Kafka's
@@ -106,11 +115,16 @@ class OwnChanges:
             return None
         return int(partitions[0].high_watermark)
 
-    async def _wait_applied(self, offset: int) -> None:
-        if self._progress.applied_offset >= offset:
+    async def _wait(self, offset: int, *, with_logs: bool) -> None:
+        progress = self._progress
+
+        def has_ended() -> bool:
+            return (progress.applied_offset if with_logs else progress.known_offset) >= offset
+
+        if has_ended():
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[future] = offset
+        self._waiting[future] = has_ended
         try:
             await future
         finally:

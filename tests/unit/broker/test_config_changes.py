@@ -52,7 +52,7 @@ class Controller:
 
 
 class NoProgress:
-    applied_offset = -1
+    applied_offset = known_offset = -1
 
     def on_progress(self, tell: Callable[[], None]) -> None: ...
 

@@ -190,6 +190,11 @@ class Worker(Protocol):
         values are not None."""
         ...
 
+    def set_urgent(self, urgent: bool) -> None:
+        """Choose the priority of the next work: that of this process if it is ``urgent``, else a lower one. A running
+        process with the other priority is ended."""
+        ...
+
     def end(self) -> None:
         """Kill the worker's process; the next work starts another. Does nothing if it is not running."""
         ...

@@ -17,6 +17,7 @@ from milena.runtime.files import RealDisk
 from milena.runtime.workers import DID, DONE, FAILED, LENGTH, STEP, advanced
 
 NICENESS: Final = 10
+"""Of a worker that is not urgent."""
 REPORT_AT: Final = 1 << 20
 REPORT_SECONDS: Final = 0.3
 """Progress is reported after this many bytes, or seconds."""
@@ -24,10 +25,12 @@ _READ: Final = 1 << 20
 Work = Callable[..., Iterator[object]]
 
 
-def serve() -> None:
-    """Run until the parent closes the pipe or ends."""
+def serve(*, urgent: bool) -> None:
+    """Run until the parent closes the pipe or ends. ``urgent``: with the parent's priority, else with a lower one. It
+    is chosen at the start, since a process may not raise its priority later."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which ends this process
-    os.nice(NICENESS)
+    if not urgent:
+        os.nice(NICENESS)
     answers = os.dup(1)
     os.dup2(2, 1)  # standard output carries the answers, so prints go to standard error
     messages: SimpleQueue[bytes] = SimpleQueue()

@@ -1,6 +1,7 @@
 """Long work that needs the CPU: a generator that runs in another process, outside of the event loop and its GIL.
 
-A worker is a process of low priority that is started with its first work, killed by ``end``, and ends with its parent.
+A worker is a process that is started with its first work, killed by ``end``, and ends with its parent. It has a low
+priority unless its work is urgent.
 Arguments and values are pickled. It reports its progress, and its owner decides how fast it continues. In the
 simulation, and on a disk that records the writes of each file, the work runs in this process (``PlainWorker``).
 """
@@ -30,7 +31,7 @@ DID: Final = "did"
 FAILED: Final = "failed"
 GO: Final = pickle.dumps(None)
 """The message to continue without an answer for the work."""
-_CODE: Final = "from milena.runtime.worker_process import serve; serve()"
+_CODE: Final = "import sys; from milena.runtime.worker_process import serve; serve(urgent='urgent' in sys.argv)"
 
 
 def advanced(iterator: Iterator[T], answer: object) -> T | None:
@@ -87,6 +88,10 @@ class PlainWorker:
         self._iterator: Iterator[object] | None = None
         self._running = Lock()
         """Held during a step: a step in a thread continues even if its caller was cancelled."""
+        self.urgent = False
+
+    def set_urgent(self, urgent: bool) -> None:
+        self.urgent = urgent
 
     def run(
         self,
@@ -147,6 +152,12 @@ class ProcessWorker:
         self._process: Process | None = None
         self._dying: list[Process] = []
         self._at_work = False
+        self._urgent = False
+
+    def set_urgent(self, urgent: bool) -> None:
+        if urgent is not self._urgent:
+            self._urgent = urgent
+            self.end()
 
     @property
     def pid(self) -> int | None:
@@ -193,7 +204,7 @@ class ProcessWorker:
 
         drawn = os.environ | {"PYTHONHASHSEED": "random"}  # a cleaning identifies keys by hashes with this seed
         self._process = await create_subprocess_exec(
-            sys.executable, "-P", "-c", _CODE, stdin=PIPE, stdout=PIPE, env=drawn
+            sys.executable, "-P", "-c", _CODE, "urgent" if self._urgent else "", stdin=PIPE, stdout=PIPE, env=drawn
         )
         return self._process
 

@@ -20,6 +20,7 @@ from milena.runtime.disk import Disk, Paced, Worker, WorkerEnded
 from milena.storage.cleaning.choice import Candidate, candidate
 from milena.storage.cleaning.cleaned_segment import OffsetOverflow
 from milena.storage.cleaning.cleaning_round import Figures, NewSegment
+from milena.storage.cleaning.priority import Starved
 from milena.storage.cleaning.settings import CleanerSettings
 from milena.storage.cleaning.steps import clean_segments, remove_unfinished
 from milena.storage.cleaning.swap import CleaningAborted, Generation, check_generation, generation_of, swap_in
@@ -152,7 +153,7 @@ class Cleaner:
 
     async def clean(self, log: UnifiedLog, now: int, worker: Worker, paced: Paced) -> Figures | None:
         """Do one round. Returns None if it was aborted or failed; the reason is logged. ``paced`` is awaited with the
-        number of bytes that were read or written."""
+        number of bytes that were read or written. Raises Starved from there."""
         if not self._may_clean(log):
             return None  # another task has begun to clean it
         self.in_progress[log] = log.folder
@@ -173,6 +174,8 @@ class Cleaner:
         if isinstance(done, Figures):
             return done
         assert done is not None
+        if isinstance(done, Starved):
+            raise done
         self._report(log, done)
         return None
 

@@ -1,7 +1,8 @@
 """The tasks that clean the logs of a broker, like the threads of Kafka's ``LogCleaner``.
 
 Each task cleans the dirtiest log, then the next, with a worker of its own. When no log is due, the worker ends,
-and the task waits for ``log.cleaner.backoff.ms``. The tasks also apply retention to compacted logs, as in Kafka: if
+and the task waits for ``log.cleaner.backoff.ms``. A worker has a low priority unless its log is urgent
+(``storage.cleaning.priority``). The tasks also apply retention to compacted logs, as in Kafka: if
 another task moved the log start during a round, the round would be aborted.
 """
 
@@ -11,6 +12,7 @@ from asyncio import CancelledError
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 
 from milena.protocol.errors import KafkaError
@@ -20,6 +22,7 @@ from milena.runtime.tasks import TaskHandle, Tasks
 from milena.storage.cleaning.choice import Candidate, candidate, dirtiest_first
 from milena.storage.cleaning.cleaner import Cleaner
 from milena.storage.cleaning.cleaning_round import Figures
+from milena.storage.cleaning.priority import Progress, Starved, Urgency
 from milena.storage.cleaning.settings import CleanerSettings
 from milena.storage.cleaning.throttle import Throttle
 from milena.storage.log.context import EventLog
@@ -78,6 +81,7 @@ class LogCleaner:
             settings,
             paused=logs.is_moving,
         )
+        self._urgency: Urgency[UnifiedLog] = Urgency(runtime.clock)
         self.tasks: list[CleanerTask] = []
         self.dirtiest_ratio = 0.0
         """The largest dirty ratio of a log at the last selection."""
@@ -160,6 +164,9 @@ class LogCleaner:
             await self._delete_old_segments()
             if not due:
                 self.cleaner.forget_gone()
+                for log in self._urgency.logs:
+                    if log.retired or log.context.offline:
+                        self._urgency.forget(log)
                 return
 
     async def _look(self, task: CleanerTask) -> list[Candidate]:
@@ -168,6 +175,8 @@ class LogCleaner:
 
         def look_at(log: UnifiedLog) -> None:
             one = self.cleaner.look(log, self._now())
+            if one is not None:
+                self._urgency.note(log, is_due=one.is_due)
             if one is not None and one.clean_bytes + one.cleanable_bytes:
                 candidates.append(one)
 
@@ -197,12 +206,27 @@ class LogCleaner:
         return chosen is not None and chosen.is_due and await self._clean(task, chosen, worker)
 
     async def _clean(self, task: CleanerTask, chosen: Candidate, worker: Worker) -> bool:
-        """Do a round for the log of ``chosen``. Returns whether its first dirty offset has advanced."""
+        """Do a round for the log of ``chosen``. Returns whether it can be tried again at once: its first dirty offset
+        has advanced, or its worker starved."""
         clock, log = self._runtime.clock, chosen.log
         began = clock.monotonic()
-        figures = await self.cleaner.clean(log, clock.time_ms(), worker, self._paced)
+        urgent = self._urgency.is_urgent(log, chosen.overdue_ms)
+        worker.set_urgent(urgent)
+        paced = partial(self._paced, None if urgent else Progress(clock))
+        try:
+            figures = await self.cleaner.clean(log, clock.time_ms(), worker, paced)
+        except Starved as starved:
+            self._urgency.note_starved(log)
+            self._events.info(
+                "cleaning begins again with normal priority",
+                topic=log.topic,
+                partition=log.partition,
+                reason=str(starved),
+            )
+            return True
         if figures is None:
             return False
+        self._urgency.forget(log)
         task.figures, task.seconds = figures, clock.monotonic() - began
         self._events.info(
             "log cleaned",
@@ -211,14 +235,20 @@ class LogCleaner:
             dirty_from=chosen.cleanable.first_dirty,
             cleaned_to=log.cleaned_to,
             seconds=round(task.seconds, 3),
+            urgent=urgent,
             **figures._asdict(),
         )
         return log.cleaned_to is not None and log.cleaned_to > chosen.cleanable.first_dirty
 
-    async def _paced(self, amount: int) -> None:
+    async def _paced(self, progress: Progress | None, amount: int) -> None:
+        """Wait for the throttle. Raises Starved unless the round is urgent."""
+        if progress is not None:
+            progress.add(amount)
         delay = self.throttle.delay(amount)
         if delay > 0:
             await self._runtime.clock.sleep(delay)
+            if progress is not None:
+                progress.paused(delay)
 
     async def _delete_old_segments(self) -> None:
         await self._in_slices(self._delete_old)

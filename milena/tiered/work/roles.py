@@ -39,6 +39,8 @@ class ReplicaRole:
         self.uncleanable: str | None = None
         """The reason why the partition's segments in the tier cannot be cleaned; None if they can. This role does not
         clean them again."""
+        self.needs_cleaning_urgently = False
+        """Whether the next pass over its segments in the tier gets the broker's own priority."""
         self.started_log: UnifiedLog | None = None
         """The log whose start was looked up in the tier."""
         self.swept_at: float | None = None

@@ -14,6 +14,7 @@ from milena.protocol.records.batch import CorruptBatch
 from milena.protocol.types import Offset
 from milena.runtime.disk import WorkerEnded
 from milena.storage.cleaning.cleaned_segment import OffsetOverflow
+from milena.storage.cleaning.priority import Urgency
 from milena.storage.cleaning.settings import CleanerSettings
 from milena.storage.files.checkpoints import CorruptCheckpoint
 from milena.storage.files.index_file import CorruptIndex
@@ -39,9 +40,13 @@ class TierCleaner:
     def __init__(self, tier: Tier) -> None:
         self._tier = tier
         self._secret: bytes | None = None
+        self._urgency: Urgency[ReplicaRole] = Urgency(tier.runtime.clock)
 
     async def round(self, _tier: Tier, role: ReplicaRole) -> None:
         """Clean one partition if it is due. Raises the errors in ``tier.FAILURES``."""
+        for former in self._urgency.logs:
+            if former.ended:
+                self._urgency.forget(former)
         log = role.log
         if log is None or not _may_clean(self._tier, role, log) or not await catch_up(self._tier, role, log):
             return
@@ -60,7 +65,10 @@ class TierCleaner:
             if not (self._tier.copies.may_begin and role.attempts.may_begin):
                 return
             await check_place(self._tier, role)
-            done = await self._attempt(role, window, CleaningPass(self._tier, role, log, window, self._resources()))
+            resources = self._resources(urgent=role.needs_cleaning_urgently)
+            done = await self._attempt(role, window, CleaningPass(self._tier, role, log, window, resources))
+            if done is not None:
+                self._urgency.forget(role)
             if done is None or done.cleaned_to <= window.first_dirty:
                 return
             cleaned_to = done.cleaned_to
@@ -84,9 +92,10 @@ class TierCleaner:
         window = old_enough(Window(found, dirty_from, copied_again), log.config, now)
         found_dirty = dirtiness(window, log.config, now)
         role.figures.dirty_ratio = found_dirty.ratio
-        if window.end <= window.first_dirty or not found_dirty.is_due(log.config.min_cleanable_dirty_ratio):
-            return None
-        return window
+        is_due = window.end > window.first_dirty and found_dirty.is_due(log.config.min_cleanable_dirty_ratio)
+        self._urgency.note(role, is_due=is_due)
+        role.needs_cleaning_urgently = self._urgency.is_urgent(role, found_dirty.overdue_ms)
+        return window if is_due else None
 
     async def _attempt(self, role: ReplicaRole, window: Window, one: CleaningPass) -> PassResult | None:
         """Run a pass. Returns None if it failed; the reason was logged. Raises the errors in ``tier.FAILURES``."""
@@ -132,14 +141,15 @@ class TierCleaner:
         )
         return done
 
-    def _resources(self) -> Resources:
-        config = self._tier.config()
+    def _resources(self, *, urgent: bool) -> Resources:
+        config, worker = self._tier.config(), self._tier.runtime.disk.worker()
+        worker.set_urgent(urgent)
         settings = CleanerSettings.of(config)
         threads = config.get_int(THREADS)
         if self._secret is None:
             self._secret = self._tier.runtime.random.bytes(SECRET_BYTES)
         return Resources(
-            self._tier.runtime.disk.worker(),
+            worker,
             self._secret,
             settings.dedupe_buffer // threads,
             settings.load_factor,

@@ -20,6 +20,7 @@ from milena.runtime import workers
 from milena.runtime.disk import Disk, Report, Worker, WorkerEnded
 from milena.runtime.faults.power_loss import LossyDisk
 from milena.runtime.files import RealDisk
+from milena.runtime.worker_process import NICENESS
 from milena.runtime.workers import PlainWorker, ProcessWorker
 
 ROOT = Path(__file__).parents[3]
@@ -146,6 +147,28 @@ async def test_what_is_raised_by_the_pacing_ends_the_work(worker: Worker) -> Non
     worker.end()
     await worker.ended()
     assert await worker.run(counting, unpaced, 1).next() == 0
+
+
+def niceness(disk: Disk, report: Report) -> Iterator[int]:
+    yield os.getpriority(os.PRIO_PROCESS, 0)
+
+
+async def test_a_process_has_a_low_priority_unless_its_work_is_urgent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    own, worker = os.getpriority(os.PRIO_PROCESS, 0), ProcessWorker()
+    found: list[int | None] = []
+    processes: set[int | None] = set()
+    for urgent in (False, False, True, True, False):
+        worker.set_urgent(urgent)
+        steps = worker.run(niceness, unpaced)
+        found.append(await steps.next())
+        assert await steps.next() is None
+        processes.add(worker.pid)
+    worker.end()
+    await worker.ended()
+    low = min(own + NICENESS, 19)
+    assert found == [low, low, own, own, low]
+    assert len(processes) == 3
 
 
 async def test_each_process_hashes_with_a_key_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -298,6 +298,9 @@ class SlowWorker:
         self.running = True
         return self._worker.run(*args, **kwargs)
 
+    def set_urgent(self, urgent: bool) -> None:
+        self._worker.set_urgent(urgent)
+
     def end(self) -> None:
         self._worker.end()
 
@@ -393,6 +396,47 @@ def test_a_node_killed_during_a_cleaning_loses_no_records() -> None:
             await machine.wait_ended()
 
     simulate(run, seed=1)
+
+
+def test_a_log_whose_worker_starves_is_cleaned_with_normal_priority() -> None:
+    """A worker of low priority takes a minute for its first step; an urgent one takes no time."""
+
+    class StarvingWorker(SlowWorker):
+        urgent = False
+
+        def set_urgent(self, urgent: bool) -> None:
+            self.urgent = urgent
+            chosen.append(urgent)
+
+        def run(self, *args: Any, **kwargs: Any) -> Any:
+            work, paced, *rest = args
+
+            async def slow(amount: int) -> None:
+                if not self.urgent:
+                    await node_of[0].runtime.clock.sleep(60)
+                await paced(amount)
+
+            return super().run(work, slow, *rest, **kwargs)
+
+    chosen: list[bool] = []
+    node_of: list[Node] = []
+
+    async def scenario(node: Node) -> None:
+        node_of.append(node)
+        node.runtime.disk.worker = lambda: StarvingWorker(node)  # type: ignore[method-assign]
+        node.logs.cleaner.reconfigure(replace(node.logs.cleaner.cleaner.settings, backoff_ms=1000))
+        log = node.log(cleanup_policy=COMPACT)
+        write(node, log)
+        expected = values(log)
+        await node.runtime.clock.sleep(70)
+        assert chosen == [False, True]
+        assert log.cleaned_to is not None and values(log) == expected
+        assert len(node.events.named("cleaning begins again with normal priority")) == 1
+        write(node, log)
+        await node.runtime.clock.sleep(70)
+        assert chosen[2] is False
+
+    on_a_simulated_node(scenario)
 
 
 def test_settings_are_taken_from_kafkas_keys() -> None:

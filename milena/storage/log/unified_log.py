@@ -127,6 +127,13 @@ class UnifiedLog(LocalLog):
         batch = validator.batch
         first, now = self._log_end, self.context.clock.time_ms()
         validator.assign(first, leader_epoch, now)
+        # As in Kafka, before the state of the producer: also a duplicate is refused.
+        size = len(batch.memory)
+        if size > self.config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"{size} bytes do not fit into a segment: segment.bytes is {self.config.segment_bytes}",
+            )
         marker = None
         of_producer = batch.has_producer_id
         if of_producer:
@@ -140,12 +147,6 @@ class UnifiedLog(LocalLog):
                 if sequenced and (kept := self.producers.duplicate_of(batch)) is not None:
                     return self._duplicate(kept)
                 self.producers.check_batch(batch, sequenced=sequenced)
-        size = len(batch.memory)
-        if size > self.config.segment_bytes:
-            raise KafkaError(
-                ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"{size} bytes do not fit into a segment: segment.bytes is {self.config.segment_bytes}",
-            )
         self._write(batch.memory, (batch,), now, leads=True)
         if of_producer:
             self._update_producer(batch, marker)

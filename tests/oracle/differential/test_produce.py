@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from itertools import combinations
 from typing import Any, Final
 
 import pytest
@@ -130,6 +131,45 @@ def test_batches(pair: Pair, topic: str, name: str) -> None:
     pair.create(topic)
     for version in (3, 7, 8, 10, 13):
         produce(pair, version, topic, {**WRONG, **GOOD_ONES}[name])
+
+
+FAULTS: Final[Mapping[str, dict[str, Any]]] = {
+    "base offset": {"base_offset": 5},
+    "max.message.bytes": {"size": 6_000},
+    "segment": {"size": 3_000},
+    "checksum": {"crc": 1},
+    "count": {"count": 3},
+    "control batch": {"attributes": 0x20},
+    "no key": {"key": None},
+    "timestamp": {"base_timestamp": THEN},
+    "sequence": {"base_sequence": 5},
+    "duplicate": {"base_sequence": 0},
+    "negative sequence": {"base_sequence": -1},
+    "epoch": {"producer_epoch": 0},
+    "unknown producer": {"producer_id": 70_001},
+}
+"""Fields of a batch that a topic refuses."""
+_BUILT: Final = ("base_timestamp", "base_sequence", "producer_id", "producer_epoch")
+
+
+def faulty(fields: Mapping[str, Any]) -> bytes:
+    """Return a batch of the producer 70,000 in its epoch 1, with these faults."""
+    good: dict[str, Any] = {"producer_id": 70_000, "producer_epoch": 1, "base_sequence": 1}
+    good["base_timestamp"] = int(time.time() * 1000)
+    built = good | {name: value for name, value in fields.items() if name in _BUILT}
+    one = records(1, key=fields.get("key", b"k"), value=b"x" * fields.get("size", 5))
+    changed = {name: value for name, value in fields.items() if name not in (*_BUILT, "key", "size")}
+    return forged(batch(one, **built), **changed)
+
+
+def test_two_faults_in_one_batch(pair: Pair, topic: str) -> None:
+    """The error shows which of two checks comes first."""
+    limits = {"internal_segment_bytes": 1_500, "max_message_bytes": 5_000, "message_timestamp_before_max_ms": HOUR}
+    pair.create(topic, cleanup_policy="compact", **limits)
+    produce(pair, 9, topic, faulty({"base_sequence": 0}))
+    for first, second in combinations(FAULTS, 2):
+        produce(pair, 9, topic, faulty(FAULTS[first] | FAULTS[second]))
+        produce(pair, 9, topic, faulty(FAULTS[second] | FAULTS[first]))
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,17 @@ def test_a_duplicate_batch_gets_the_same_answer_and_is_not_appended(tmp_path: Pa
     assert log.log_end_offset == 7
 
 
+@pytest.mark.parametrize("sequence", [0, 1, 5])
+def test_a_batch_that_is_larger_than_a_segment_is_refused_whatever_its_sequence_is(
+    tmp_path: Path, sequence: int
+) -> None:
+    log = LogFolder(tmp_path, segment_bytes=1_500).open()
+    send(log, 0)
+    with pytest.raises(KafkaError) as refused:
+        append(log, b"x" * 3_000, producer=(7, 0, sequence))
+    assert (refused.value.code, log.log_end_offset) == (ErrorCode.RECORD_LIST_TOO_LARGE, 1)
+
+
 def test_a_duplicate_batch_is_synced_before_its_answer_if_the_topic_requires_it(tmp_path: Path) -> None:
     """The first attempt has appended the batch without a sync; the answer to the duplicate promises durability."""
     log = LogFolder(tmp_path).open()

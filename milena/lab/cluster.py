@@ -48,8 +48,14 @@ class SimulatedCluster:
     makers: Mapping[str, Callable[[Runtime, NodeConfig], Broker | Controller]] = field(default_factory=dict)
     """Machines with nodes that are not Milena's, such as test peers."""
     watch: Watch | None = None
-    """Checks the invariants; created by ``watched``."""
+    """Checks the invariants; created by ``begin_watch``."""
     _runtimes: dict[str, Runtime] = field(default_factory=dict)
+
+    def begin_watch(self) -> Watch:
+        """Check the invariants after every event from now on. Call it before the first node starts."""
+        self.watch = Watch(self.world.loop.time, self.world.tier)
+        self.world.loop.after_event = self.watch.after_event
+        return self.watch
 
     async def start_controller(self) -> Controller:
         """Start the controller, and return once it is active. Raises NodeEnded."""
@@ -178,8 +184,7 @@ async def start_cluster(
     }
     cluster = SimulatedCluster(world, overrides=least | dict(overrides or {}), broker_overrides=of_brokers or {})
     if watched:
-        cluster.watch = Watch(world.loop.time, world.tier)
-        world.loop.after_event = cluster.watch.after_event
+        cluster.begin_watch()
     await cluster.start_controller()
     for number in range(1, brokers + 1):
         await cluster.start_broker(number)

@@ -31,7 +31,6 @@ from milena.lab.cluster import (
     host_of,
 )
 from milena.lab.invariants.broken import demand
-from milena.lab.invariants.watch import Watch
 from milena.lab.world.disk import OFFLOAD_SECONDS, Storage
 from milena.lab.world.power import Inode
 from milena.lab.world.tiering import FOLDER
@@ -105,9 +104,7 @@ class SimulatedPlace:
         self._lost: list[str] = []
 
     def _watched(self, note: Callable[[str], object], spared: Sequence[str]) -> WatchedCluster:
-        watch = self._cluster.watch = Watch(self._world.loop.time, self._world.tier)
-        watch.tell(note)
-        self._world.loop.after_event = watch.after_event
+        self._cluster.begin_watch().tell(note)
         faults = SimulatedFaults(
             self._cluster,
             _machine,

@@ -100,7 +100,7 @@ class OpenTier:
                 position += size
             held = piece[begin:]
         if held:
-            raise CorruptBatch(f"{len(held)} bytes at position {position} are not a whole batch")
+            raise CorruptBatch(f"{len(held)} bytes at position {position} are not a complete batch")
 
     def _pieces(self, segment: RemoteLogSegmentMetadata, position: int) -> Iterator[bytes]:
         """Yield the log from ``position`` on in pieces. The next piece is fetched while the caller uses one."""

@@ -64,7 +64,7 @@ def test_a_log_file_that_ends_within_a_batch_is_a_loss(made: MadeTier, monkeypat
     made.log(segment).write_bytes(made.log(segment).read_bytes()[:-10])
     for piece in (97, 1 << 20):
         monkeypatch.setattr(open_tier, "PIECE", piece)
-        with pytest.raises(DataLoss, match="at offset 30: 181 bytes at position 563 are not a whole batch"):
+        with pytest.raises(DataLoss, match="at offset 30: 181 bytes at position 563 are not a complete batch"):
             rows(tier=made.folder, metadata=metadata)
 
 

@@ -285,4 +285,4 @@ def test_damage_in_a_log_file_is_reported_with_its_position(tmp_path: Path) -> N
     file = tmp_path / "t-0" / "00000000000000000000.log"
     file.parent.mkdir()
     file.write_bytes(b"\0" * 7)
-    assert "damaged: 7 bytes at position 0 are not a whole batch" in milena("log", "dump", str(file), code=1).out
+    assert "damaged: 7 bytes at position 0 are not a complete batch" in milena("log", "dump", str(file), code=1).out

@@ -123,7 +123,7 @@ def test_records_before_damage_are_printed_and_then_the_damage_is_reported(fetch
         fetch.without_metadata()
     size = f"its log has {3 * BATCH + 70} of {10 * BATCH} bytes, " if known else ""
     sentence = (
-        f"segment {SECOND}: {size}the 70 bytes at position {3 * BATCH} are not a whole batch; offsets before 18 "
+        f"segment {SECOND}: {size}the 70 bytes at position {3 * BATCH} are not a complete batch; offsets before 18 "
         "can be read"
     )
     assert fetch("t:0", refused=sentence) == ([*range(5, 18)], "")
@@ -154,13 +154,13 @@ def test_the_available_bytes_of_a_truncated_log_are_copied(fetch: Fetch, tmp_pat
         fetch.without_metadata()
     size = f"its log has {3 * BATCH + 70} of {10 * BATCH} bytes, " if known else ""
     out = tmp_path / "out.log"
-    damage = f"the 70 bytes at position {3 * BATCH} are not a whole batch"
+    damage = f"the 70 bytes at position {3 * BATCH} are not a complete batch"
     fetch(SECOND, "--out", str(out), refused=f"segment {SECOND}: {size}{damage}; the available bytes were copied")
     assert out.read_bytes() == fetch.log(15).read_bytes()
     if known:
         fetch.cut(15, 70)
         with pytest.raises(
-            UserError, match="the 70 bytes at position 0 are not a whole batch; the available bytes were copied"
+            UserError, match="the 70 bytes at position 0 are not a complete batch; the available bytes were copied"
         ):
             main(["fetch", SECOND, "--out", f"{out}2", *fetch.options])
         assert fetch.capsys.readouterr().out == f"{out}2: 70 bytes, no complete batch\n"

@@ -143,7 +143,7 @@ async def test_damage_is_reported_as_the_reason_of_a_gap(tier: WholeTier) -> Non
     tier.put(3, 20, 29, {0: 20}, checkpoint={0: 0})
     batch = cut.size // 10
     tier.write(cut, ".log", tier.read(cut, ".log")[: batch * 4 + 70])
-    damage = f"the 70 bytes at position {batch * 4} are not a whole batch"
+    damage = f"the 70 bytes at position {batch * 4} are not a complete batch"
     for with_metadata, size in ((False, ""), (True, f"its log has {batch * 4 + 70} of {cut.size} bytes; ")):
         reason = f"segment {to_text(cut.id)} is left out: {size}{damage}"
         with pytest.raises(CannotRestore, match=re.escape(f"in no segment ({reason}); with --skip-gaps")):

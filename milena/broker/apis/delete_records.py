@@ -46,10 +46,18 @@ def handle(
     node: Needs, ctx: RequestContext, request: DeleteRecordsRequest
 ) -> Cooperative[DeleteRecordsResponseFields | None]:
     budget, deletions = YieldBudget(), list[tuple[str, list[_Deletion]]]()
+    # As in Kafka, of a partition that is listed twice only the last entry counts.
+    requested: dict[str, dict[int, DeleteRecordsPartition]] = {}
     for topic in request.topics:
-        topic_deletions = yield from budget.apply(topic.partitions, partial(_Deletion, node, topic.name))
+        last = requested.setdefault(topic.name, {})
+        for partition in topic.partitions:
+            last[partition.partition_index] = partition
+            if budget.spend(1):
+                yield
+    for name, partitions in requested.items():
+        topic_deletions = yield from budget.apply(list(partitions.values()), partial(_Deletion, node, name))
         if topic_deletions:
-            deletions.append((topic.name, topic_deletions))
+            deletions.append((name, topic_deletions))
         if budget.spend(1):
             yield
 

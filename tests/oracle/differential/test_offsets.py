@@ -97,6 +97,8 @@ def test_delete_records(pair: Pair, topic: str, version: int) -> None:
         topics = [{"name": name, "partitions": partitions}]
         pair.same(ApiKey.DELETE_RECORDS, version, topics=topics, timeout_ms=5000)
 
+    delete(topic, (0, 2), (1, 0), (0, 1))
+    delete("nowhere", (0, 0), (0, 0))
     for offset in (0, 3, 2, -2, 11, 10, 11, -1):
         delete(topic, (0, offset))
         list_offsets(pair, 7, topic, {"timestamp": -2}, {"partition_index": 1, "timestamp": -2})

@@ -370,10 +370,22 @@ class TestLowWatermark:
         bench.clock.advance(0.5)
         assert deleted(late) == (ErrorCode.REQUEST_TIMED_OUT, -1)
 
+    def test_of_a_partition_that_delete_records_lists_twice_the_last_offset_counts(self, bench: Bench) -> None:
+        partition = led(bench)
+        append(partition, 3)
+        for node in (2, 3):
+            fetch(bench, partition, node, 3)
+        request = delete(bench, 2, 1)
+        assert partition.log is not None and partition.log.log_start_offset == 1
+        for node in (2, 3):
+            fetch(bench, partition, node, 3, log_start=1)
+        assert len(request.response.topics[0].partitions) == 1 and deleted(request) == (0, 1)
 
-def delete(bench: Bench, offset: int, *, timeout_ms: int = 10_000) -> Request:
+
+def delete(bench: Bench, *offsets: int, timeout_ms: int = 10_000) -> Request:
+    """Delete the records of partition 0 up to an offset, or list it several times."""
     request = Request(ApiKey.DELETE_RECORDS, 2)
-    partitions = [{"partition_index": 0, "offset": offset}]
+    partitions = [{"partition_index": 0, "offset": offset} for offset in offsets]
     fields = {"topics": [{"name": "t", "partitions": partitions}], "timeout_ms": timeout_ms}
     body = messages.decode_request(21, 2, messages.encode_request(21, 2, **fields))
     answer = at_once(delete_records.handle(bench, request.ctx, body))

@@ -51,7 +51,7 @@ class _Normaliser:
         if field == "records" and isinstance(value, bytes):
             return self.value("batches", batches_in(value))
         if isinstance(value, list):
-            if field == "responses":
+            if field in ("responses", "topics"):
                 value = _merged(value)
             items = [self.value(field, item) for item in value]
             return sorted(items, key=_place) if items and isinstance(items[0], dict) else items
@@ -83,7 +83,8 @@ _IN_THE_CRC: Final = ("producer_id", "base_timestamp", "max_timestamp")
 
 
 def _merged(topics: list[Any]) -> list[Any]:
-    """Return each topic once: Kafka may return one several times, each time with some of its partitions."""
+    """Return each topic with partitions once: Kafka may return one several times, each time with some of its
+    partitions, or once if a request has listed it twice."""
     found: dict[Any, Any] = {}
     for topic in topics:
         parts = next((key for key in ("partitions", "partition_responses") if key in topic), None)

@@ -21,6 +21,12 @@ CONFIGS: Final[Sequence[tuple[str, str]]] = (
     ("cleanup.policy", "never"), ("segment.bytes", "x"), ("no.such.key", "1"),
     ("unclean.leader.election.enable", "true"),
 )  # fmt: skip
+ODD: Final[Sequence[tuple[str, str | None]]] = (
+    ("max.message.bytes", None), ("max.message.bytes", "200"), ("max.message.bytes", "+300"), ("retention.ms", "1_0"),
+    ("min.cleanable.dirty.ratio", "1f"), ("min.cleanable.dirty.ratio", "0x1p-1"), ("min.cleanable.dirty.ratio", "NaN"),
+    ("retention.ms", "\u0661"), ("preallocate", "False "), ("cleanup.policy", " compact , delete"),
+)  # fmt: skip
+"""Values that only Java reads like this, and null."""
 
 
 def create(world: World, *, surely: bool = False) -> Step:
@@ -39,7 +45,8 @@ def create(world: World, *, surely: bool = False) -> Step:
             count = len(plan)
         elif not surely and world.chance(0.1):
             asked["replication_factor"] = world.of(-1, 0, 2)
-        asked["configs"] = [{"name": key, "value": value} for key, value in configs.items()]
+        odd = [] if surely or world.chance(0.8) else [world.one(ODD) for _ in range(world.of(1, 2))]
+        asked["configs"] = [{"name": key, "value": value} for key, value in (*configs.items(), *odd)]
         if world.chance(0.03) and not surely:
             asked["name"] = world.of("a b", "", f"{TAG}-a", "__cluster_metadata")
         topics.append(asked)

@@ -13,6 +13,7 @@ from tests.oracle.differential.sides import Name
 GROUPS: Final = (f"{TAG}-g", f"{TAG}-g", f"{TAG}-g", f"{TAG}-h")
 ALONE: Final[Sequence[str]] = ("range",)
 PROTOCOLS: Final[Sequence[Sequence[str]]] = (ALONE, ALONE, ("range", "sticky"), ("sticky", "range"), ("sticky",), ())
+COMMON: Final[Sequence[str]] = ("range", "roundrobin", "sticky", "cooperative-sticky", "uniform")
 TWICE: Final[Sequence[str]] = ("range", "sticky", "range")
 """Protocols with a duplicate: Kafka never answers a JoinGroup that lists these."""
 
@@ -82,7 +83,7 @@ def rebalance(world: World) -> list[Step]:
     steps = []
     if not joined or world.chance(0.5):
         instance = world.of(None, None, "i", "j")
-        member = Member(world.name("member"), group, len(joined) % 4, instance)
+        member = Member(world.name("member"), group, len(joined) % 4, instance, _preferences(world))
         world.members.append(member)
         steps.append(_joining(world, member, first=True))
         if instance is None:
@@ -98,6 +99,13 @@ def rebalance(world: World) -> list[Step]:
     return steps if world.chance(0.8) else steps[: world.upto(len(steps), 1)]
 
 
+def _preferences(world: World) -> tuple[str, ...]:
+    """Return the protocols of a member in its order: votes are often tied."""
+    if world.chance(0.6):
+        return tuple(ALONE)
+    return tuple(world.dice.sample(COMMON, len(COMMON)))
+
+
 def _joining(world: World, member: Member, *, first: bool = False) -> Step:
     """``first``: the request whose response has the member's id. From v4 on the member must join again with it."""
     return world.step(
@@ -111,7 +119,7 @@ def _joining(world: World, member: Member, *, first: bool = False) -> Step:
         member_id="" if first else member.name,
         group_instance_id=member.instance,
         protocol_type="consumer",
-        protocols=[{"name": "range", "metadata": _subscription(world.topic(0))}],
+        protocols=[{"name": name, "metadata": _subscription(world.topic(0))} for name in member.protocols],
         reason=world.of(None, "because"),
     )
 

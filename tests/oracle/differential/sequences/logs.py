@@ -67,7 +67,8 @@ def _batch(world: World, topic: str, index: int) -> Batch:
     if world.chance(0.35) and world.producers:
         shape |= _sequence(world, topic, index, count)
     if world.chance(0.08):
-        shape |= world.one(WRONG)
+        for wrong in (world.one(WRONG) for _ in range(world.of(1, 1, 2))):
+            shape |= wrong | {"changed": shape.get("changed", ()) + wrong.get("changed", ())}
     return Batch(**shape)
 
 

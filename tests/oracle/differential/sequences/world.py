@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -16,6 +16,8 @@ from tests.oracle.differential.sides import Name
 T = TypeVar("T")
 NOWHERE: Final = f"{TAG}-nowhere"
 UNKNOWN_ID: Final = UUID(int=70)
+ONCE: Final = frozenset({ApiKey.PRODUCE, ApiKey.JOIN_GROUP, ApiKey.ALTER_CONFIGS})
+"""Requests in which no item is repeated: Kafka loses batches, or never answers (docs/compatibility.md)."""
 
 
 @dataclass
@@ -46,6 +48,26 @@ class Member:
     group: str
     client: int
     instance: str | None = None
+    protocols: tuple[str, ...] = ("range",)
+
+
+def _lists_in(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the path of each list that has an item."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _lists_in(item, (*path, key))
+    elif isinstance(value, list) and value:
+        yield path
+        for index, item in enumerate(value):
+            yield from _lists_in(item, (*path, index))
+
+
+def _replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    if not path:
+        return new
+    if isinstance(value, dict):
+        return {**value, path[0]: _replaced(value[path[0]], path[1:], new)}
+    return [_replaced(item, path[1:], new) if index == path[0] else item for index, item in enumerate(value)]
 
 
 class World:
@@ -84,7 +106,23 @@ class World:
         return self.of(served[-1], self.one(served))
 
     def step(self, key: ApiKey, version: int, /, *, client: int | None = None, learns: str = "", **fields: Any) -> Step:
+        if key not in ONCE and self.chance(0.05):
+            fields = self._with_a_repeat(fields)
         return Step(key, version, fields, self.upto(1) if client is None else client, learns)
+
+    def _with_a_repeat(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields with one list item twice: next to the first one, or at the end of the list."""
+        lists = list(_lists_in(fields))
+        if not lists:
+            return fields
+        path = self.one(lists)
+        found: Any = fields
+        for part in path:
+            found = found[part]
+        at = self.upto(len(found) - 1)
+        twice = [*found[: at + 1], found[at], *found[at + 1 :]] if self.chance(0.5) else [*found, found[at]]
+        repeated: dict[str, Any] = _replaced(fields, path, twice)
+        return repeated
 
     # -- topics
 

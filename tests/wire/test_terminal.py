@@ -79,7 +79,7 @@ def test_a_nodes_log_is_human_readable_on_a_terminal(tmp_path: Path) -> None:
     assert terminal.end() == 0
     lines = terminal.screen.splitlines()
     assert any(re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3} info +broker: broker serves node=1 .*", line) for line in lines)
-    assert any("warning" in line and "sasl.enabled.mechanisms is not supported yet" in line for line in lines)
+    assert any("warning" in line and "keys of TLS, SASL and ACLs, without effect" in line for line in lines)
     assert "\x1b[33m" in terminal.text
     assert not any(line.startswith("{") for line in lines)
     assert any("node stops node=1 reason=SIGINT" in line for line in lines)

@@ -36,7 +36,7 @@ from milena.tiered.store.tier_config import remote_storage
 from milena.tiered.store.tier_names import ROOT
 from milena.up import locks
 from milena.up.layout import ClusterDir
-from milena.up.plan import nodes_of, write_properties
+from milena.up.plan import check_overrides, nodes_of, write_properties
 from milena.up.settings import Settings, draw_cluster_id, save, tier_place
 
 PLACEHOLDER_PORT = 1
@@ -89,7 +89,9 @@ def _target(values: Values, cluster: ClusterDir, place: str) -> Target:
     for key, _ in values.config:
         if key not in TOPIC_KEYS:
             raise UserError(f"--config {key}: no such topic configuration{nearest(key, list(TOPIC_KEYS))}")
-    return Target(cluster, settings, nodes_of(cluster, settings), replicas, KEPT | dict(values.config))
+    nodes = nodes_of(cluster, settings)
+    check_overrides(settings, nodes)
+    return Target(cluster, settings, nodes, replicas, KEPT | dict(values.config))
 
 
 def _topics(words: Sequence[str]) -> dict[str, UUID | None]:

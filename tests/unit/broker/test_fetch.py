@@ -49,13 +49,13 @@ def test_the_list_is_null_if_the_first_batch_exceeds_the_limit(
 
 class TestErrors:
     def test_each_partition_has_its_own_error(self, bench: Bench) -> None:
-        bench.led(leader_epoch=3).append(batch(b"a"), 1)
+        bench.led(leader_epoch=3, count=4).append(batch(b"a"), 1)
         asked = [
             want(),
             want(5),
-            want(offset=9),
-            want(current_leader_epoch=2),
-            want(current_leader_epoch=4),
+            want(1, offset=9),
+            want(2, current_leader_epoch=2),
+            want(3, current_leader_epoch=4),
         ]
         assert [one.error_code for one in results(fetch(bench, *asked))] == [
             ErrorCode.NONE,

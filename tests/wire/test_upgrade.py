@@ -143,7 +143,7 @@ def test_a_former_broker_that_hosts_a_compacted_topic_of_the_tier_is_refused(tmp
         wait_until(lambda: any("log cleaned in the tier" in cluster.log(one) for one in logs), "no cleaning", 60)
         cluster.stop(1)
         assert "UNSUPPORTED_VERSION" in cluster.refused(1, before)
-        assert "Broker 1 hosts both-0, a compacted topic in the tier" in cluster.log(CONTROLLER)
+        assert "Broker 1 hosts both-0, a compacted topic with remote storage" in cluster.log(CONTROLLER)
         assert "remote.log.compaction.enable" in cluster.refused(1, before, COMPACTING)
         milena("topic", "alter", "both", "--config", "cleanup.policy=delete", "-b", cluster.bootstrap)
         cluster.start(1, before)

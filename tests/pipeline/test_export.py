@@ -134,7 +134,7 @@ def test_a_job_interrupted_after_its_commit_moves_its_remaining_files_in_the_nex
 def test_two_jobs_do_not_commit_the_same_unit(tmp_path: Path) -> None:
     one, other = (Export.opened(str(tmp_path / "t"), PLAIN) for _ in range(2))
     one.commit(UNIT)
-    with pytest.raises(PipelineError, match="has committed 0 meanwhile"):
+    with pytest.raises(PipelineError, match="has written commit 0 in the meantime"):
         other.commit(UNIT)
     path = Path(one.path("commits", "1.json"))
     path.write_text(json.dumps({**UNIT.plain(), "moves": {}}))

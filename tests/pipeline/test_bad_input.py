@@ -91,7 +91,9 @@ def test_a_segment_that_is_deleted_between_its_pieces_is_named_with_the_offset(m
 )
 def test_an_end_offset_before_the_start_offset_is_refused(made: MadeTier, bounds: dict[str, object]) -> None:
     made.add(run(0, 100))
-    options = "options starting.* and ending.* contradict each other: orders-0 would be read from offset 50 up to offset 19"
+    options = (
+        "options starting.* and ending.* contradict each other: orders-0 would be read from offset 50 up to offset 19"
+    )
     with pytest.raises(PipelineError, match=options) as raised:
         offsets(tier=made.folder, failOnDataLoss="false", **bounds)
     assert not isinstance(raised.value, DataLoss)

@@ -2,13 +2,14 @@
 ``AbstractConfig.resolveConfigVariables``, ``ConfigTransformer`` and its three config providers).
 
 Kafka uses a variable that it cannot resolve literally, for example as the name of a log directory. Here it is an error.
+Any client may alter a dynamic configuration, and a broker resolves it on its event loop, so the work is limited.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -21,8 +22,11 @@ PLUG_INS: Final = ("rsm.config.", "rlmm.config.")
 """Prefixes of the keys of plug-ins that Milena has."""
 PLUG_IN_PREFIXES: Final = ("remote.log.storage.manager.impl.prefix", "remote.log.metadata.manager.impl.prefix")
 """Keys whose value is the prefix of the keys of a plug-in."""
-VARIABLE: Final = re.compile(r"\$\{([^}]*)\}")
-"""Anything that looks like a variable; group 1 is its content."""
+MAX_VARIABLES: Final = 100
+"""The maximum number of variables in a value."""
+MAX_READ: Final = 1 << 20
+"""The maximum number of characters that a provider reads from files for one configuration."""
+ALLOW_LIST: Final = "allowlist.pattern"
 _PACKAGE: Final = "org.apache.kafka.common.config.provider."
 
 
@@ -45,9 +49,9 @@ class EnvironmentProvider:
         """Raises ConfigError for a malformed ``allowlist.pattern``."""
         self._environment = environment
         try:
-            self._allowed = re.compile(parameters.get("allowlist.pattern", ".*"), re.DOTALL)
+            self._allowed = re.compile(parameters.get(ALLOW_LIST, ".*"), re.DOTALL)
         except re.error as error:
-            raise ConfigError(f"allowlist.pattern: {error}") from None
+            raise ConfigError(f"{ALLOW_LIST}: {error}") from None
 
     def get(self, path: str, key: str) -> str | None:
         if path:
@@ -78,21 +82,46 @@ class AllowedPaths:
         return normal
 
 
+class TextFiles:
+    """Reads regular files, each once, of ``MAX_READ`` characters together. A device or a pipe may have no end."""
+
+    def __init__(self) -> None:
+        self._left = MAX_READ
+        self._read: dict[str, str] = {}
+
+    def text(self, path: str) -> str:
+        """Return the content of a file in UTF-8. Raises OSError, UnicodeDecodeError."""
+        if path not in self._read:
+            if not os.path.isfile(path):
+                raise FileNotFoundError(path)
+            with open(path, encoding="utf-8", newline="") as file:
+                text = file.read(self._left + 1)
+            if len(text) > self._left:
+                raise OSError(f"more than {MAX_READ} characters")
+            self._left -= len(text)
+            self._read[path] = text
+        return self._read[path]
+
+
 class FileProvider:
     """Kafka's FileConfigProvider: ``${file:PATH:KEY}``, a key of a properties file in UTF-8."""
 
     def __init__(self, parameters: Mapping[str, str]) -> None:
         """Raises ConfigError."""
         self._allowed = AllowedPaths(parameters)
+        self._files = TextFiles()
+        self._parsed: dict[str, Settings] = {}
 
     def get(self, path: str, key: str) -> str | None:
         if not path:
             return None
-        try:
-            with open(self._allowed.check(path), encoding="utf-8") as file:
-                found = properties_of(file.read(), path).get(key)
-        except (OSError, UnicodeDecodeError):
-            raise ConfigError(f"Could not read properties from file {path}") from None
+        allowed = self._allowed.check(path)
+        if allowed not in self._parsed:
+            try:
+                self._parsed[allowed] = properties_of(self._files.text(allowed), path)
+            except (OSError, UnicodeDecodeError):
+                raise ConfigError(f"Could not read properties from file {path}") from None
+        found = self._parsed[allowed].get(key)
         return None if found is None else found.value
 
 
@@ -102,14 +131,14 @@ class DirectoryProvider:
     def __init__(self, parameters: Mapping[str, str]) -> None:
         """Raises ConfigError."""
         self._allowed = AllowedPaths(parameters)
+        self._files = TextFiles()
 
     def get(self, path: str, key: str) -> str | None:
         file = os.path.join(self._allowed.check(path), key)
         if not path or os.path.basename(file) != key or not os.path.isfile(file):
             return None
         try:
-            with open(file, encoding="utf-8", newline="") as opened:
-                return opened.read()
+            return self._files.text(file)
         except (OSError, UnicodeDecodeError):
             raise ConfigError(f"Could not read file {file} for property {key}") from None
 
@@ -143,7 +172,7 @@ def resolve_dynamic(values: Mapping[str, str]) -> dict[str, str]:
         return dict(values)
     settings = {name: Setting(value, "dynamic configuration") for name, value in values.items()}
     try:
-        providers = _providers(settings, os.environ)
+        providers = _dynamic_providers(settings)
     except ConfigError:
         providers = {}
     resolved = {}
@@ -163,7 +192,7 @@ def check_resolved(values: Mapping[str, str]) -> None:
     source = "dynamic configuration"
     settings = {name: Setting(value, source) for name, value in values.items()}
     try:
-        providers = _providers(settings, os.environ)
+        providers = _dynamic_providers(settings)
     except ConfigError as error:
         raise ConfigError(str(error).removeprefix(f"{source}: ")) from None
     for name, text in values.items():
@@ -185,24 +214,57 @@ def check_resolved(values: Mapping[str, str]) -> None:
 def check_dynamic_variables(name: str, text: str, values: Mapping[str, str]) -> bool:
     """Return whether a dynamic value has variables, which only the broker can resolve. Raises ConfigError if
     ``values``, the whole dynamic configuration, does not define their providers."""
-    found = VARIABLE.findall(text)
+    found = [text[first + 2 : end - 1] for first, end in _variables_in(text)]
+    names = _names(values.get(PROVIDERS, "")) if found else ()
     for content in found:
         provider = content.partition(":")[0]
-        if ":" not in content or f"{PROVIDERS}.{provider}.class" not in values or provider not in _names(values):
+        if ":" not in content or f"{PROVIDERS}.{provider}.class" not in values or provider not in names:
             raise ConfigError(
                 f"Invalid value {text} for configuration {name}: {PROVIDERS} does not define {provider!r}"
             )
     return bool(found)
 
 
-def _names(values: Mapping[str, str]) -> list[str]:
-    return [name.strip() for name in values.get(PROVIDERS, "").split(",") if name.strip()]
+def _names(providers: str) -> dict[str, None]:
+    """Return the names in a value of ``config.providers``, in order."""
+    return dict.fromkeys(filter(None, map(str.strip, providers.split(","))))
+
+
+def _variables_in(text: str) -> Iterator[tuple[int, int]]:
+    """Yield begin and end of everything that looks like a variable, ``${...}``. A regular expression would take
+    quadratic time if no brace is closed. Raises ConfigError if there are more than ``MAX_VARIABLES``."""
+    at = number = 0
+    while (first := text.find("${", at)) >= 0 and (last := text.find("}", first)) >= 0:
+        number += 1
+        if number > MAX_VARIABLES:
+            raise ConfigError(f"more than {MAX_VARIABLES} variables in a value")
+        at = last + 1
+        yield first, at
+
+
+def _substituted(text: str, value_of: Callable[[str], str]) -> str:
+    """Replace each variable by what ``value_of`` returns for it."""
+    parts: list[str] = []
+    at = 0
+    for first, end in _variables_in(text):
+        parts += [text[at:first], value_of(text[first:end])]
+        at = end
+    return "".join([*parts, text[at:]])
+
+
+def _dynamic_providers(settings: Settings) -> dict[str, Provider]:
+    """Return the providers of a dynamic configuration. Raises ConfigError, also for ``allowlist.pattern``: the pattern
+    of a client can take any time."""
+    refused = next((name for name in settings if name.startswith(PROVIDERS) and name.endswith(f".{ALLOW_LIST}")), None)
+    if refused is not None:
+        raise ConfigError(f"Invalid configuration {refused}: a dynamic configuration has no patterns")
+    return _providers(settings, os.environ)
 
 
 def _providers(settings: Settings, environment: Mapping[str, str]) -> dict[str, Provider]:
     """Return the providers by their names. As in Kafka, a name without a class defines none. Raises ConfigError."""
     found: dict[str, Provider] = {}
-    for name in _names({key: setting.value for key, setting in settings.items() if key == PROVIDERS}):
+    for name in _names(settings[PROVIDERS].value if PROVIDERS in settings else ""):
         key = f"{PROVIDERS}.{name}.class"
         if key not in settings:
             continue
@@ -233,19 +295,19 @@ def _provider(key: str, text: str, parameters: Mapping[str, str], environment: M
 def _resolved(name: str, setting: Setting, providers: Mapping[str, Provider]) -> Setting:
     """Raises ConfigError, which names the variable and not the value."""
 
-    def value_of(found: re.Match[str]) -> str:
-        provider, colon, rest = found[1].partition(":")
+    def value_of(variable: str) -> str:
+        provider, colon, rest = variable[2:-1].partition(":")
         if not colon:
-            raise UnresolvedError(f"{found[0]} is not a variable of a config provider: ${{PROVIDER:KEY}}")
+            raise UnresolvedError(f"{variable} is not a variable of a config provider: ${{PROVIDER:KEY}}")
         if provider not in providers:
-            raise UnresolvedError(f"{PROVIDERS} does not define {provider!r} of the variable {found[0]}")
+            raise UnresolvedError(f"{PROVIDERS} does not define {provider!r} of the variable {variable}")
         path, colon, key = rest.partition(":")
         value = providers[provider].get(path if colon else "", key if colon else path)
         if value is None:
-            raise UnresolvedError(f"the variable {found[0]} has no value")
+            raise UnresolvedError(f"the variable {variable} has no value")
         return value
 
     try:
-        return replace(setting, value=VARIABLE.sub(value_of, setting.value), variables=setting.value)
+        return replace(setting, value=_substituted(setting.value, value_of), variables=setting.value)
     except ConfigError as error:
         raise type(error)(f"{setting.source}: {name}: {error}") from None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from milena.config.node_config import NodeConfig, check_dynamic
-from milena.config.providers import check_resolved, resolve
+from milena.config.providers import MAX_READ, MAX_VARIABLES, check_resolved, resolve
 from milena.config.sources import Settings, from_properties, plain
 from milena.config.values import ConfigError
 
@@ -91,6 +92,33 @@ def test_a_variable_without_a_value_is_an_error(text: str, message: str) -> None
     assert error_of(text) == message
 
 
+def test_only_regular_files_of_limited_length_are_read(tmp_path: Path) -> None:
+    """A device or a pipe would block the broker: any client may name it in a dynamic configuration."""
+    os.mkfifo(tmp_path / "pipe")
+    for name, length in (("long", MAX_READ + 1), ("half", MAX_READ // 2), ("other", MAX_READ // 2), ("more", 3)):
+        (tmp_path / name).write_text("a=" + "x" * (length - 2))
+    file, folder = f"${{file:{tmp_path}/", f"${{dir:{tmp_path}:"
+    assert "Could not read properties from file" in error_of(f"broker.rack={file}pipe:a}}")
+    assert "Could not read properties from file" in error_of(f"broker.rack={file}long:a}}")
+    assert "has no value" in error_of(f"broker.rack={folder}pipe}}")
+    assert "Could not read file" in error_of(f"broker.rack={folder}long}}")
+    assert resolved("a=" + 3 * f"{file}half:a}}").keys() == {"a"}
+    assert f"Could not read file {tmp_path}/more" in error_of(f"a={folder}half}}{folder}other}}{folder}more}}")
+
+
+def test_braces_that_are_not_closed_take_no_quadratic_time() -> None:
+    text = "${" * 1_000_000
+    assert resolve(settings(f"broker.rack={text}"), {})["broker.rack"].value == text
+
+
+def test_a_value_has_a_limited_number_of_variables() -> None:
+    variables = "${env:COUNT}" * MAX_VARIABLES
+    assert resolved(f"broker.rack={variables}") == {"broker.rack": "6" * MAX_VARIABLES}
+    assert error_of(f"broker.rack={variables}${{env:COUNT}}") == (
+        f"f:5: broker.rack: more than {MAX_VARIABLES} variables in a value"
+    )
+
+
 def test_a_variable_of_a_key_without_effect_may_have_no_value() -> None:
     assert resolved("sasl.jaas.config=${env:NONE}") == {"sasl.jaas.config": "${env:NONE}"}
     assert "Could not read" in error_of("sasl.jaas.config=${file:/no/such:a}")
@@ -158,6 +186,11 @@ DYNAMIC = {
         (
             {"num.io.threads": "${env:WORD_OF_THIS_TEST}"},
             "Invalid value ${env:WORD_OF_THIS_TEST} for configuration num.io.threads: not a valid value of type INT",
+        ),
+        (
+            {"config.providers.env.param.allowlist.pattern": ".*", "num.io.threads": "${env:SIZE_OF_THIS_TEST}"},
+            "Invalid configuration config.providers.env.param.allowlist.pattern: "
+            "a dynamic configuration has no patterns",
         ),
         (
             {"config.providers.env.class": "com.Nope", "num.io.threads": "${env:SIZE_OF_THIS_TEST}"},

@@ -218,7 +218,7 @@ class _Produce:
             partition = self._node.partitions.get_by_id(topic_id, index)
         else:
             assert name is not None
-            partition = self._node.partitions.get(name, index)
+            partition = self._node.partitions.get_for_write(name, index)
         self._partition = partition
         return partition
 

@@ -57,6 +57,17 @@ class PartitionSet:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
+    def get_for_write(self, topic: str, index: int) -> Partition:
+        """The hosted partition of the topic that has this name now. A partition of an earlier topic of the name, which
+        this broker still removes, would lose the records. Raises the errors of ``get``."""
+        partition = self.get(topic, index)
+        current = self._image().topics.get(topic)
+        if current is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if partition.topic_id is not current.id and partition.topic_id != current.id:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return partition
+
     def get_by_id(self, topic_id: UUID, index: int) -> Partition:
         """The hosted partition. Raises KafkaError UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID (this broker still hosts an
         earlier topic of the same name), and the errors of ``get``."""

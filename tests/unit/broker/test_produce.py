@@ -43,6 +43,20 @@ def test_unknown_not_hosted_and_refused_partitions_have_their_errors(bench: Benc
     assert result(produce(bench, batch(b"a"), acks=2)).error_code == ErrorCode.INVALID_REQUIRED_ACKS
 
 
+@pytest.mark.parametrize("version", [3, 12])
+def test_no_record_goes_to_an_earlier_topic_of_the_name_that_is_not_removed_yet(bench: Bench, version: int) -> None:
+    """The broker knows that the topic was deleted, or created again, and still hosts the former partition."""
+    former = bench.led()
+    bench.topic("other", led_by(ME))
+    bench.topic("t", led_by(ME))
+    again = result(produce(bench, batch(b"a"), version=version))
+    del bench.image.topics["t"]
+    deleted = result(produce(bench, batch(b"a"), version=version))
+    assert again.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert deleted.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert former.online_log.log_end_offset == 0
+
+
 def test_from_v10_on_the_response_has_the_leader_and_its_endpoint(bench: Bench) -> None:
     bench.topic("elsewhere", led_by(OTHER, leader_epoch=4))
     request = produce(bench, batch(b"a"), topic="elsewhere", version=10)

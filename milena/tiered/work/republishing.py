@@ -33,9 +33,14 @@ PREFIX: Final = "overruled-segment"
 attempt are overwritten."""
 
 
+class DamagedSegment(RemoteStorageError):
+    """A segment cannot be copied as it is in the tier."""
+
+
 async def republish(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
-    """Copy the segments at risk that the log needs to new segments, and delete the old ones. Offsets that are still
-    local are copied from the local segments instead (``copying``). Raises the errors in ``tier.FAILURES``."""
+    """Copy the segments at risk that the log needs to new segments, and delete the old ones. A segment that is damaged
+    in the tier stays as it is. Offsets that are still local are copied from the local segments instead (``copying``).
+    Raises the errors in ``tier.FAILURES``."""
     place = _path(log, LOG_SUFFIX)
     if place in tier.in_use:
         return  # a round of the replica's former role still uses the files
@@ -57,19 +62,20 @@ async def _republish(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
         if is_needed(cache, segment, log.epochs.entries, first, end, at_risk):
             if not (tier.copies.may_begin and role.attempts.may_begin):
                 return
-            await _copy(tier, role, log, segment)
+            if not await _copy(tier, role, log, segment):
+                continue
         if role.holds(log) and tier.in_session():
             await delete_segment(tier, segment, role.leader_epoch)
 
 
-async def _copy(tier: Tier, role: ReplicaRole, log: UnifiedLog, segment: RemoteLogSegmentMetadata) -> None:
-    """Copy a segment under a new id, unless the role has ended. If its objects are missing, the former leader has
-    deleted them, and only the metadata is left to delete."""
+async def _copy(tier: Tier, role: ReplicaRole, log: UnifiedLog, segment: RemoteLogSegmentMetadata) -> bool:
+    """Copy a segment under a new id, unless the role has ended. Returns whether the old one can be deleted. If its
+    objects are missing, the former leader has deleted them, and only the metadata is left to delete."""
     fields = {"topic": log.topic, "partition": log.partition, "segment": str(segment.id)}
     try:
         files = await _fetch(tier, log, segment)
         if not role.holds(log):
-            return
+            return False
         republished = replace(
             segment,
             segment_id=RemoteLogSegmentId(role.partition, tier.runtime.random.uuid()),
@@ -88,15 +94,19 @@ async def _copy(tier: Tier, role: ReplicaRole, log: UnifiedLog, segment: RemoteL
             await copy_segment(tier, role, log, Prepared(republished, files))
     except RemoteResourceNotFound as error:
         tier.events.error("segment was deleted by a former leader", **fields, reason=str(error))
-        return
+        return True
+    except DamagedSegment as error:
+        tier.events.error("segment is not republished", **fields, reason=str(error))
+        return False
     finally:
         await tier.runtime.disk.offload(_clean, tier, log)
     tier.events.info("segment republished", **fields, as_=str(republished.id))
+    return True
 
 
 async def _fetch(tier: Tier, log: UnifiedLog, segment: RemoteLogSegmentMetadata) -> SegmentFiles:
-    """Download the files of a segment to this broker's disk. Raises RemoteStorageError, also if the leader epochs or
-    the producers are damaged, and OSError."""
+    """Download the files of a segment to this broker's disk. Raises DamagedSegment if the leader epochs or the
+    producers are damaged, RemoteStorageError, OSError."""
     disk = tier.runtime.disk
     await disk.offload(_clean, tier, log)
     indexes = {}
@@ -113,7 +123,7 @@ async def _fetch(tier: Tier, log: UnifiedLog, segment: RemoteLogSegmentMetadata)
         decode_epochs(indexes[IndexType.LEADER_EPOCH])
         decode_snapshot(indexes[IndexType.PRODUCER_SNAPSHOT])
     except (CorruptCheckpoint, CorruptSnapshot) as error:
-        raise RemoteStorageError(f"segment {segment.id} is damaged in the tier: {error}") from error
+        raise DamagedSegment(f"damaged in the tier: {error}") from error
     await download_log(tier, segment, _path(log, LOG_SUFFIX))
     for index, data in indexes.items():
         await disk.offload(disk.write_atomic, _path(log, index.value), data, sync=False)

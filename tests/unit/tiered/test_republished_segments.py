@@ -190,20 +190,24 @@ def test_a_store_that_fails_is_tried_again() -> None:
 
 
 @pytest.mark.parametrize("damaged", [IndexType.LEADER_EPOCH, IndexType.PRODUCER_SNAPSHOT])
-def test_a_segment_with_a_truncated_object_is_not_published_again(damaged: IndexType) -> None:
+def test_a_segment_with_a_truncated_object_is_not_published_again_but_the_next_one_is(damaged: IndexType) -> None:
     async def scenario(bench: Bench) -> None:
         role = await with_mark(bench)
+        first, second, _ = bench.metadata.cache(role.partition).segments()
+        await announce_deletion(bench.tier, second, FORMER)
+        bench.tier.unreliable.forget(role.partition)
         fetch_index = bench.store.fetch_index
 
         async def truncated(metadata: RemoteLogSegmentMetadata, index: IndexType) -> bytes:
             data = await fetch_index(metadata, index)
-            return data[:-1] if index is damaged else data
+            return data[:-1] if metadata.id == first.id and index is damaged else data
 
         bench.store.fetch_index = truncated  # type: ignore[method-assign]
-        with pytest.raises(RemoteStorageError, match="is damaged in the tier"):
-            await expire_round(bench.tier, role)
-        kept = served(bench, role)
-        assert kept is not None and kept.at_risk
+        await expire_round(bench.tier, role)
+        kept, again = served(bench, role), served(bench, role, at=2)
+        assert kept is not None and kept.id == first.id and kept.at_risk
+        assert again is not None and again.id != second.id and not again.at_risk
+        assert len(bench.events.named("segment is not republished")) == 1
 
     on_bench(scenario)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from milena.lab.chaos.simulated.seeds import STEPS, has_compaction, has_groups, run_seed
+from milena.lab.cluster import NodeEnded, SimulatedCluster
 from milena.lab.histories.events import Event, Poll, RequestOutcome, Send
 from milena.lab.histories.group_events import (
     GroupDelete,
@@ -77,6 +78,15 @@ def test_a_seed_has_one_history_in_any_process(seed: int, steps: int) -> None:
     one, other = (_trace_of(seed, steps, hash_seed) for hash_seed in ("1", "2"))
     assert one == other
     assert "passed, no violations, digest" in one.splitlines()[-1]
+
+
+def test_a_node_that_does_not_shut_down_in_order_fails_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def stop_broker(_cluster: SimulatedCluster, number: int) -> None:
+        raise NodeEnded(f"broker {number} ended before its stop was done")
+
+    monkeypatch.setattr(SimulatedCluster, "stop_broker", stop_broker)
+    with pytest.raises(NodeEnded, match="before its stop was done"):
+        run_seed(0, steps=0)
 
 
 @pytest.mark.slow

@@ -191,6 +191,12 @@ class SimulatedPlace:
             if self._insight is None:
                 raise UserError(str(error)) from None
 
+    async def stop(self) -> None:
+        """Shut all nodes down, brokers first. Raises NodeEnded if one does not end in order."""
+        for broker in self._brokers:
+            await self._cluster.stop_broker(broker)
+        await self._cluster.stop_controller()
+
     async def start(self, node: int) -> None:
         if self._of(node).alive:
             return

@@ -199,8 +199,7 @@ async def _run(world: World, brokers: int, order: Order, load: Load, trace: Trac
     found = [str(violation) for violation in check(history)]
     for text in found:
         trace.note(f"violation: {text}")
-    for node in (*place.brokers, place.controller):
-        await place.shut_down(node)
+    await place.stop()
     trace.note(f"{len(history)} client events; all nodes are shut down")
     digest = f"{world.digest()}-{trace.digest()}"
     return Report(digest, found, trace.lines, history, world.loop.time())

@@ -1,5 +1,5 @@
 """An administrator that deletes records, switches the tier, copying and compaction off and on, and creates and deletes
-tiered topics. At the end everything is on. It uses Milena's own client."""
+tiered topics. At the end the tier and copying are on. It uses Milena's own client."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ _GROUPS: Final = tuple(
     for name in (
         "apis",
         "broken_groups",
-        "cleaning",
+        "deleted_topic_offsets",
         "coordinator",
         "full_groups",
         "group",

@@ -106,7 +106,8 @@ async def _copy(tier: Tier, role: ReplicaRole, log: UnifiedLog, segment: RemoteL
 
 async def _fetch(tier: Tier, log: UnifiedLog, segment: RemoteLogSegmentMetadata) -> SegmentFiles:
     """Download the files of a segment to this broker's disk. Raises DamagedSegment if the leader epochs or the
-    producers are damaged, RemoteStorageError, OSError."""
+    producers are damaged, or if an index is missing although the log is there: a deletion removes the log first. Raises
+    RemoteResourceNotFound without a log, RemoteStorageError, OSError."""
     disk = tier.runtime.disk
     await disk.offload(_clean, tier, log)
     indexes = {}
@@ -115,10 +116,13 @@ async def _fetch(tier: Tier, log: UnifiedLog, segment: RemoteLogSegmentMetadata)
             continue
         try:
             indexes[index] = await tier.storage.fetch_index(segment, index)
-        except RemoteResourceNotFound:
-            # Metadata of Kafka before 4.0 does not say that there is no transaction index.
-            if index is not IndexType.TRANSACTION:
+        except RemoteResourceNotFound as error:
+            if index is IndexType.TRANSACTION:
+                continue  # metadata of Kafka before 4.0 does not say that there is no transaction index
+            if not segment.size:
                 raise
+            await (await tier.storage.fetch(segment, 0, 0)).read()
+            raise DamagedSegment(f"damaged in the tier: {error}") from error
     try:
         decode_epochs(indexes[IndexType.LEADER_EPOCH])
         decode_snapshot(indexes[IndexType.PRODUCER_SNAPSHOT])

@@ -13,7 +13,7 @@ from milena.protocol.types import LeaderEpoch, Offset
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.metadata.metadata_manager import Deposed
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
-from milena.tiered.store.remote_storage import IndexType, RemoteStorageError
+from milena.tiered.store.remote_storage import IndexType, RemoteResourceNotFound, RemoteStorageError
 from milena.tiered.work.copying import copy_round
 from milena.tiered.work.deletion import announce_deletion, finish_deletion
 from milena.tiered.work.expiration import expire_round, follow_round
@@ -208,6 +208,33 @@ def test_a_segment_with_a_truncated_object_is_not_published_again_but_the_next_o
         assert kept is not None and kept.id == first.id and kept.at_risk
         assert again is not None and again.id != second.id and not again.at_risk
         assert len(bench.events.named("segment is not republished")) == 1
+
+    on_bench(scenario)
+
+
+@pytest.mark.parametrize("missing", [index for index in IndexType if index is not IndexType.TRANSACTION])
+def test_a_segment_with_a_log_and_without_an_index_is_not_deleted(missing: IndexType) -> None:
+    """A former leader that deletes it removes the log first. The store may have lost the index, perhaps for a while."""
+
+    async def scenario(bench: Bench) -> None:
+        role = await with_mark(bench)
+        first = bench.metadata.cache(role.partition).segments()[0]
+        fetch_index = bench.store.fetch_index
+
+        async def without(metadata: RemoteLogSegmentMetadata, index: IndexType) -> bytes:
+            if index is missing:
+                raise RemoteResourceNotFound(f"there is no {index.value}")
+            return await fetch_index(metadata, index)
+
+        bench.store.fetch_index = without  # type: ignore[method-assign]
+        await expire_round(bench.tier, role)
+        kept = served(bench, role)
+        assert kept is not None and kept.id == first.id and kept.at_risk
+        assert bench.stored() == [0, 2, 4] and not bench.store.deleted
+        bench.store.fetch_index = fetch_index  # type: ignore[method-assign]
+        await expire_round(bench.tier, role)
+        again = served(bench, role)
+        assert again is not None and not again.at_risk
 
     on_bench(scenario)
 

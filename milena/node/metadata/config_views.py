@@ -149,7 +149,7 @@ class ConfigView:
         self._require_own_id(name, " or empty string")
         config = self.config
         values = {**config.originals, **config.dynamic_default, **config.dynamic_broker} | {
-            key: render(config.get(key)) for key in KEYS.keys() - INTERNAL
+            key: self._broker_value(key) for key in KEYS.keys() - INTERNAL
         }
         return [
             self._entry(
@@ -161,6 +161,13 @@ class ConfigView:
             )
             for key_name, value in self._selected(values.items())
         ]
+
+    def _broker_value(self, key: str) -> str | None:
+        """Return the value of a broker key. A dynamic value with variables is returned as it was set, so that a client
+        cannot read what config providers read. Kafka returns the value of the variable."""
+        config = self.config
+        text = config.dynamic_broker.get(key) or config.dynamic_default.get(key, "")
+        return text if "${" in text else render(config.get(key))
 
     def _require_own_id(self, name: str, otherwise: str) -> None:
         mine = self.config.node_id

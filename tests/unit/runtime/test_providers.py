@@ -11,6 +11,8 @@ from milena.config.node_config import NodeConfig, check_dynamic
 from milena.config.providers import MAX_READ, MAX_VARIABLES, check_resolved, resolve
 from milena.config.sources import Settings, from_properties, plain
 from milena.config.values import ConfigError
+from milena.node.metadata.config_views import ConfigView
+from milena.node.metadata.image import BROKER_RESOURCE, MetadataImage
 
 CLASSES = "".join(
     f"config.providers.{name}.class=org.apache.kafka.common.config.provider.{kind}ConfigProvider\n"
@@ -211,3 +213,19 @@ def test_the_broker_that_is_asked_checks_the_values(
         check_resolved(DYNAMIC | changes)
     assert str(raised.value).startswith(message)
     assert "hidden" not in str(raised.value)
+
+
+def test_clients_see_the_variables_of_a_dynamic_configuration_and_not_their_values(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Any client may set a variable of any provider. Kafka shows its value."""
+    monkeypatch.setenv("WORD_OF_THIS_TEST", "hidden")
+    key = "max.connections.per.ip.overrides"
+    values = DYNAMIC | {key: "${env:WORD_OF_THIS_TEST}"}
+    for default, broker in ((values, {}), ({}, values)):
+        config = NodeConfig.of().with_dynamic(default=default, broker=broker)
+        assert config.get(key) == "hidden"
+        view = ConfigView(config, MetadataImage(), None, synonyms=True, documentation=False)
+        entries = view.describe(BROKER_RESOURCE, "1")
+        assert [entry["value"] for entry in entries if entry["name"] == key] == ["${env:WORD_OF_THIS_TEST}"]
+        assert "hidden" not in str(entries)

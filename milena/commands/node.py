@@ -130,13 +130,14 @@ def checked(settings: Settings, environment: Mapping[str, str]) -> NodeConfig:
     from milena.config.values import ConfigError
 
     config = NodeConfig(settings)
-    if config.unknown and environment.get(STRICT, "") not in ("", "0"):
+    if config.unknown and environment.get(STRICT, "").strip().lower() not in ("", "0", "false"):
         raise ConfigError(f"{STRICT} is set, and keys are unknown: {listed(config.unknown)}")
     check_authorizer(settings, environment)
-    for listener in config.listeners:
-        if listener.security_protocol != "PLAINTEXT":
+    # A broker connects to the controller by the first name, which need not be a listener of its own.
+    for name in (*(listener.name for listener in config.listeners), *config.controller_listener_names[:1]):
+        if config.security_protocols[name] != "PLAINTEXT":
             raise UserError(
-                f"listener {listener.name} has protocol {listener.security_protocol}, which is not supported yet: "
+                f"listener {name} has protocol {config.security_protocols[name]}, which is not supported yet: "
                 "only PLAINTEXT is (listener.security.protocol.map)"
             )
     return config

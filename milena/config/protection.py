@@ -15,8 +15,16 @@ from milena.config.values import ConfigError
 
 AUTHORIZER: Final = "authorizer.class.name"
 ALLOWED: Final = "allow.everyone.if.no.acl.found"
+OF_KAFKA: Final = frozenset(
+    {
+        "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "kafka.security.authorizer.AclAuthorizer",
+        "kafka.security.auth.SimpleAclAuthorizer",
+    }
+)
+"""Kafka's authorizers, of all releases. Others need not obey ``allow.everyone.if.no.acl.found``."""
 UNPROTECTED: Final = "MILENA_UNPROTECTED"
-"""The variable with which a node starts in spite of a configured authorizer."""
+"""The variable with which a node starts in spite of a configured authorizer, if it is ``1`` or ``true``."""
 SECURITY_KEYS: Final = re.compile(
     r"(listener\.name\.[^.]+\.)?((ssl|sasl|delegation\.token)\..+|([a-z0-9-]+\.)?sasl\.jaas\.config|security\.providers|"
     r"principal\.builder\.class|connections\.max\.reauth\.ms|super\.users|allow\.everyone\.if\.no\.acl\.found|"
@@ -29,13 +37,17 @@ def check_authorizer(settings: Settings, environment: Mapping[str, str]) -> None
     """Raises ConfigError if an authorizer is configured that Kafka would enforce, unless the user accepts that Milena
     does not."""
     setting = settings.get(AUTHORIZER)
-    if setting is None or not setting.value.strip() or environment.get(UNPROTECTED, "") not in ("", "0"):
+    name = "" if setting is None else setting.value.strip()
+    if setting is None or not name or environment.get(UNPROTECTED, "").strip().lower() in ("1", "true"):
         return
-    if ALLOWED in settings and settings[ALLOWED].value.strip().lower() == "true":
+    advice = f"accept it with {ALLOWED}=true or the variable {UNPROTECTED}=1"
+    if name not in OF_KAFKA:
+        advice = f"accept it with the variable {UNPROTECTED}=1"
+    elif ALLOWED in settings and settings[ALLOWED].value.strip().lower() == "true":
         return
     raise ConfigError(
-        f"{setting.source}: {AUTHORIZER}={setting.value.strip()}: authorizers are not supported yet, so every client "
-        f"could do everything. Remove the key, or accept it with {ALLOWED}=true or the variable {UNPROTECTED}=1"
+        f"{setting.source}: {AUTHORIZER}={name}: authorizers are not supported yet, so every client could do "
+        f"everything. Remove the key, or {advice}"
     )
 
 

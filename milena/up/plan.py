@@ -110,6 +110,7 @@ def check_overrides(settings: Settings, plans: list[NodePlan]) -> None:
         return
     # costs 20 ms and 3 MiB, which a start without overrides does not need
     from milena.config.node_config import NodeConfig
+    from milena.config.protection import check_authorizer
     from milena.config.sources import from_overrides, plain
     from milena.config.values import ConfigError
 
@@ -117,6 +118,7 @@ def check_overrides(settings: Settings, plans: list[NodePlan]) -> None:
     for plan in plans:
         try:
             NodeConfig(plain(properties_of(settings, plan, plans[0]), plan.name) | overrides)
+            check_authorizer(overrides, os.environ)
         except ConfigError as error:
             text = str(error)
             raise UserError(text if text.startswith("--override ") else f"--override: {text}") from None

@@ -21,8 +21,13 @@ BUCKETS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oci", "oss", "r2")
 
 
 def place_of(settings: Settings, broker: NodePlan) -> str | None:
-    """Return the folder or URL of a broker's tier; None without a tier."""
+    """Return the folder or URL of a broker's tier; None without a tier, and if it has variables of config providers,
+    which the broker resolves."""
     given = tier_properties(settings, broker) | dict(settings.overrides)
+    if any(
+        "${" in given.get(key, "") for key in ("remote.log.storage.system.enable", "rsm.config.url", "rsm.config.dir")
+    ):
+        return None
     if given.get("remote.log.storage.system.enable", "false").strip().lower() != "true":
         return None
     return given.get("rsm.config.url") or given.get("rsm.config.dir")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from milena.config.values import ConfigError
+from milena.runtime.numbers import trimmed, whole
 
 _TOPIC: Final = "remote.log.metadata.topic"
 _RETRY: Final = "remote.log.metadata.initialization.retry"
@@ -65,10 +66,9 @@ def _number(texts: Mapping[str, str], key: str, default: int, *, least: int) -> 
     text = texts.get(key)
     if text is None:
         return default
-    try:
-        value = int(text.strip())
-    except ValueError:
-        raise ConfigError(f"Invalid value {text} for configuration {key}: not a number") from None
+    value = whole(trimmed(text))
+    if value is None:
+        raise ConfigError(f"Invalid value {text} for configuration {key}: not a number")
     if value < least:
         raise ConfigError(f"Invalid value {value} for configuration {key}: Value must be at least {least}")
     return value

@@ -54,6 +54,10 @@ def test_brokers_have_the_given_number_of_log_directories_and_the_controller_has
     [
         ("log.segnent.bytes=1", r"--override log.segnent.bytes: unknown configuration key .* 'log.segment.bytes'\?"),
         ("num.io.threads=-4", "--override num.io.threads: Invalid value -4 .* Value must be at least 1"),
+        (
+            "authorizer.class.name=a.B",
+            "--override authorizer.class.name: authorizer.class.name=a.B: authorizers are not",
+        ),
         ("replica.fetch.wait.max.ms=500000", "--override: replica.socket.timeout.ms should always be at least"),
     ],
 )

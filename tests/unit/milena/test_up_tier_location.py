@@ -41,6 +41,7 @@ def test_the_folder_names_are_those_of_the_tier() -> None:
         (("--tier", "s3://b/p"), "s3://b/p"),
         (("--tier", "/t", "--override", "rsm.config.dir=/u"), "/u"),
         (("--tier", "/t", "--override", "remote.log.storage.system.enable=false"), None),
+        (("--tier", "/t", "--override", "rsm.config.dir=${env:TIER}"), None),
         (("--no-tier",), None),
     ],
 )

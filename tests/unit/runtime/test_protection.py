@@ -19,14 +19,28 @@ def start(text: str, environment: dict[str, str] | None = None) -> NodeConfig:
     return checked(LEAST | from_properties(text.encode(), "f"), environment or {})
 
 
-@pytest.mark.parametrize("name", [AUTHORIZER, "com.example.OwnAuthorizer"])
-@pytest.mark.parametrize("more", ["", "allow.everyone.if.no.acl.found=false", "super.users=User:a"])
-def test_an_authorizer_is_refused(name: str, more: str) -> None:
+OTHER = "com.example.OwnAuthorizer"
+BOTH_WAYS = "allow.everyone.if.no.acl.found=true or the variable MILENA_UNPROTECTED=1"
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "advice"),
+    [
+        (AUTHORIZER, "", BOTH_WAYS),
+        (AUTHORIZER, "allow.everyone.if.no.acl.found=false", BOTH_WAYS),
+        (AUTHORIZER, "super.users=User:a", BOTH_WAYS),
+        (OTHER, "", "the variable MILENA_UNPROTECTED=1"),
+        (OTHER, ALLOWED, "the variable MILENA_UNPROTECTED=1"),
+    ],
+)
+@pytest.mark.parametrize("environment", [{}, {"MILENA_UNPROTECTED": "0"}, {"MILENA_UNPROTECTED": "false"}])
+def test_an_authorizer_is_refused(name: str, more: str, advice: str, environment: dict[str, str]) -> None:
+    """Only Kafka's own authorizers obey allow.everyone.if.no.acl.found."""
     with pytest.raises(ConfigError) as raised:
-        start(f"authorizer.class.name={name}\n{more}")
+        start(f"authorizer.class.name={name}\n{more}", environment)
     assert str(raised.value) == (
         f"f:1: authorizer.class.name={name}: authorizers are not supported yet, so every client could do everything. "
-        "Remove the key, or accept it with allow.everyone.if.no.acl.found=true or the variable MILENA_UNPROTECTED=1"
+        f"Remove the key, or accept it with {advice}"
     )
 
 
@@ -71,3 +85,8 @@ def test_a_listener_with_tls_or_sasl_is_refused(protocol: str, environment: dict
     protocols = f"listener.security.protocol.map=PLAINTEXT:{protocol},CONTROLLER:PLAINTEXT\n"
     with pytest.raises(UserError, match=f"listener PLAINTEXT has protocol {protocol}, which is not supported yet"):
         start(f"{protocols}security.inter.broker.protocol=PLAINTEXT", environment)
+
+
+def test_a_broker_does_not_connect_without_tls_to_a_controller_that_requires_it() -> None:
+    with pytest.raises(UserError, match="listener CONTROLLER has protocol SSL, which is not supported yet"):
+        start("listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:SSL")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from milena.commands.node import checked
 from milena.config.broker_config import parse_settings, unknown_keys
 from milena.config.keys import KEYS, UNSUPPORTED
 from milena.config.node_config import NodeConfig
@@ -22,6 +23,14 @@ def test_one_warning_lists_all_unknown_keys_with_the_nearest_key_or_the_reason()
         "f:5: retention.ms (a key of topics; for brokers it is log.retention.ms); "
         "f:6: segment.bites (did you mean log.segment.bytes?)",
     )
+
+
+def test_a_variable_makes_unknown_keys_an_error() -> None:
+    settings = LEAST | from_properties(b"num.partitons=3", "f")
+    for value in ("", "0", "false"):
+        assert checked(settings, {"MILENA_STRICT_CONFIG": value}).unknown
+    with pytest.raises(ConfigError, match=r"MILENA_STRICT_CONFIG is set, and keys are unknown: f:1: num\.partitons"):
+        checked(settings, {"MILENA_STRICT_CONFIG": "true"})
 
 
 def test_variables_of_other_images_are_named_with_the_reason() -> None:

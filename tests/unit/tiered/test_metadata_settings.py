@@ -39,6 +39,7 @@ def test_a_topic_of_one_replica_can_be_written_without_more_configuration() -> N
     [
         (f"{TOPIC}.num.partitions", "0"),
         (f"{TOPIC}.replication.factor", "x"),
+        (f"{TOPIC}.replication.factor", "1_0"),
         (f"{TOPIC}.min.isr", "0"),
         (f"{TOPIC}.retention.ms", "0"),
         (f"{TOPIC}.retention.ms", "-2"),

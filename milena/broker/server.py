@@ -101,7 +101,9 @@ class Broker:
         slots = config.get_int("max.incremental.fetch.session.cache.slots")
         self.sessions = FetchSessions(runtime.clock, runtime.random, slots)
         self.metadata_answers = AnswerCache()
-        self.api_versions = ApiVersionsAnswers(Role.BROKER, SUPPORTED_FEATURES)
+        self.api_versions = ApiVersionsAnswers(
+            Role.BROKER, SUPPORTED_FEATURES, identity=lambda: (self.cluster_id, self.node_id)
+        )
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.selects_replicas = config.get_str_or_none("replica.selector.class") is not None
         self.logs = LogManager(runtime, config, self._directory_failed)

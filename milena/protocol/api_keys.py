@@ -1,4 +1,4 @@
-"""The API keys of Kafka 4.3."""
+"""The API keys of Kafka 4.4."""
 
 from __future__ import annotations
 
@@ -97,3 +97,5 @@ class ApiKey(IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
+    STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE = 93
+    UNREGISTER_CONTROLLER = 94

@@ -1209,17 +1209,23 @@ class ListedGroupFields(TypedDict, total=False):
     group_type: str  # 5
 
 
-# ApiVersions (18), versions 0-4
+# ApiVersions (18), versions 0-5
 
 class ApiVersionsRequest(Protocol):
     @property
-    def client_software_name(self) -> str: ...  # 3-4
+    def client_software_name(self) -> str: ...  # 3-5
     @property
-    def client_software_version(self) -> str: ...  # 3-4
+    def client_software_version(self) -> str: ...  # 3-5
+    @property
+    def cluster_id(self) -> str | None: ...  # 5
+    @property
+    def node_id(self) -> int: ...  # 5
 
 class ApiVersionsRequestFields(TypedDict, total=False):
-    client_software_name: str  # 3-4
-    client_software_version: str  # 3-4
+    client_software_name: str  # 3-5
+    client_software_version: str  # 3-5
+    cluster_id: str | None  # 5
+    node_id: int  # 5
 
 class ApiVersionsResponse(Protocol):
     @property
@@ -1227,24 +1233,24 @@ class ApiVersionsResponse(Protocol):
     @property
     def api_keys(self) -> tuple[ApiVersion, ...]: ...
     @property
-    def throttle_time(self) -> int: ...  # 1-4
+    def throttle_time(self) -> int: ...  # 1-5
     @property
-    def supported_features(self) -> tuple[SupportedFeatureKey, ...]: ...  # 3-4
+    def supported_features(self) -> tuple[SupportedFeatureKey, ...]: ...  # 3-5
     @property
-    def finalized_features_epoch(self) -> int: ...  # 3-4
+    def finalized_features_epoch(self) -> int: ...  # 3-5
     @property
-    def finalized_features(self) -> tuple[FinalizedFeatureKey, ...]: ...  # 3-4
+    def finalized_features(self) -> tuple[FinalizedFeatureKey, ...]: ...  # 3-5
     @property
-    def zk_migration_ready(self) -> bool: ...  # 3-4
+    def zk_migration_ready(self) -> bool: ...  # 3-5
 
 class ApiVersionsResponseFields(TypedDict, total=False):
     error_code: int
     api_keys: Sequence[ApiVersionFields]
-    throttle_time_ms: int  # 1-4
-    supported_features: Sequence[SupportedFeatureKeyFields]  # 3-4
-    finalized_features_epoch: int  # 3-4
-    finalized_features: Sequence[FinalizedFeatureKeyFields]  # 3-4
-    zk_migration_ready: bool  # 3-4
+    throttle_time_ms: int  # 1-5
+    supported_features: Sequence[SupportedFeatureKeyFields]  # 3-5
+    finalized_features_epoch: int  # 3-5
+    finalized_features: Sequence[FinalizedFeatureKeyFields]  # 3-5
+    zk_migration_ready: bool  # 3-5
 
 class ApiVersion(Protocol):
     @property
@@ -1261,29 +1267,29 @@ class ApiVersionFields(TypedDict, total=False):
 
 class SupportedFeatureKey(Protocol):
     @property
-    def name(self) -> str: ...  # 3-4
+    def name(self) -> str: ...  # 3-5
     @property
-    def min_version(self) -> int: ...  # 3-4
+    def min_version(self) -> int: ...  # 3-5
     @property
-    def max_version(self) -> int: ...  # 3-4
+    def max_version(self) -> int: ...  # 3-5
 
 class SupportedFeatureKeyFields(TypedDict, total=False):
-    name: str  # 3-4
-    min_version: int  # 3-4
-    max_version: int  # 3-4
+    name: str  # 3-5
+    min_version: int  # 3-5
+    max_version: int  # 3-5
 
 class FinalizedFeatureKey(Protocol):
     @property
-    def name(self) -> str: ...  # 3-4
+    def name(self) -> str: ...  # 3-5
     @property
-    def max_version_level(self) -> int: ...  # 3-4
+    def max_version_level(self) -> int: ...  # 3-5
     @property
-    def min_version_level(self) -> int: ...  # 3-4
+    def min_version_level(self) -> int: ...  # 3-5
 
 class FinalizedFeatureKeyFields(TypedDict, total=False):
-    name: str  # 3-4
-    max_version_level: int  # 3-4
-    min_version_level: int  # 3-4
+    name: str  # 3-5
+    max_version_level: int  # 3-5
+    min_version_level: int  # 3-5
 
 
 # CreateTopics (19), versions 2-7
@@ -2204,7 +2210,7 @@ class CreatePartitionsTopicResultFields(TypedDict, total=False):
     error_message: str | None
 
 
-# DeleteGroups (42), versions 0-2
+# DeleteGroups (42), versions 0-3
 
 class DeleteGroupsRequest(Protocol):
     @property
@@ -2228,10 +2234,13 @@ class DeletableGroupResult(Protocol):
     def group_id(self) -> str: ...
     @property
     def error_code(self) -> int: ...
+    @property
+    def error_message(self) -> str | None: ...  # 3
 
 class DeletableGroupResultFields(TypedDict, total=False):
     group_id: str
     error_code: int
+    error_message: str | None  # 3
 
 
 # ElectLeaders (43), versions 0-2
@@ -3777,3 +3786,26 @@ class ResponseCursor(Protocol):
 class ResponseCursorFields(TypedDict, total=False):
     topic_name: str
     partition_index: int
+
+
+# UnregisterController (94), version 0
+
+class UnregisterControllerRequest(Protocol):
+    @property
+    def controller_id(self) -> int: ...
+
+class UnregisterControllerRequestFields(TypedDict, total=False):
+    controller_id: int
+
+class UnregisterControllerResponse(Protocol):
+    @property
+    def throttle_time(self) -> int: ...
+    @property
+    def error_code(self) -> int: ...
+    @property
+    def error_message(self) -> str | None: ...
+
+class UnregisterControllerResponseFields(TypedDict, total=False):
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None

@@ -7,7 +7,7 @@ from typing import Final
 
 
 class ErrorCode(IntEnum):
-    """Every code of Kafka 4.3, under the names of ``org.apache.kafka.common.protocol.Errors``."""
+    """Every code of Kafka 4.4, under the names of ``org.apache.kafka.common.protocol.Errors``."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -144,6 +144,9 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
+    GROUP_DELETION_FAILED = 134
+    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135
+    CONTROLLER_ID_NOT_REGISTERED = 136
 
     @classmethod
     def _missing_(cls, value: object) -> ErrorCode | None:

@@ -1,4 +1,7 @@
-"""DeleteGroups (key 42), versions 0-2: delete empty groups and their offsets. KIP-229."""
+"""DeleteGroups (key 42), versions 0-3: delete empty groups and their offsets. KIP-229.
+
+The messages of v3 are null: Kafka 4.4 sets one for streams groups only.
+"""
 
 from __future__ import annotations
 

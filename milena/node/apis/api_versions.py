@@ -1,9 +1,10 @@
-"""ApiVersions (18), v0 to v4, on every listener.
+"""ApiVersions (18), v0 to v5, on every listener.
 
 The answer lists what this role serves (``protocol.schemas.registry``) and the cluster's features; ``node.api_versions``
-caches its bytes. A version above 4 is answered in v0 with UNSUPPORTED_VERSION and the range of this API alone
+caches its bytes. A version above 5 is answered in v0 with UNSUPPORTED_VERSION and the range of this API alone
 (KIP-511); its body, whose format is unknown, is not read. An invalid client software name or version is
-INVALID_REQUEST. KIPs: 35, 511, 584.
+INVALID_REQUEST. A broker answers REBOOTSTRAP_REQUIRED if the client means another cluster or node. KIPs: 35, 511, 584,
+1242.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 from typing import Protocol
 
 from milena.node.api import RequestContext
-from milena.protocol.errors import ErrorCode
 from milena.protocol.schemas.api_versions import ApiVersionsAnswers, decode_api_versions_request, error_body
 from milena.protocol.schemas.registry import REGISTRY
 
@@ -28,10 +28,11 @@ class Answering(Protocol):
 def handle(node: Answering, ctx: RequestContext, body: memoryview) -> None:
     version = ctx.version
     if REGISTRY[ctx.header.api_key].kafka.includes(version):
-        software = decode_api_versions_request(version, body)
-        if software is not None:
-            if not software.valid:
-                ctx.respond([error_body(version, ErrorCode.INVALID_REQUEST)])
-                return
-            ctx.caller.software_name, ctx.caller.software_version = software
+        request = decode_api_versions_request(version, body)
+        refusal = node.api_versions.refusal(request)
+        if refusal is not None:
+            ctx.respond([error_body(version, refusal)])
+            return
+        if request.software is not None:
+            ctx.caller.software_name, ctx.caller.software_version = request.software
     ctx.respond([node.api_versions.body(version)])

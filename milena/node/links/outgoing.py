@@ -23,6 +23,7 @@ from milena.protocol.requests.frames import ReceiveBuffers
 from milena.protocol.requests.headers import parse_response_header, request_header
 from milena.protocol.requests.memory_budget import MemoryBudget
 from milena.protocol.schemas.api_versions import (
+    ApiVersionsRequest,
     ClientSoftware,
     decode_api_versions_response,
     encode_api_versions_request,
@@ -288,7 +289,7 @@ class Channel:
             future = connection.send(
                 ApiKey.API_VERSIONS,
                 version,
-                [encode_api_versions_request(version, SOFTWARE)],
+                [encode_api_versions_request(version, ApiVersionsRequest(SOFTWARE))],
                 functools.partial(decode_api_versions_response, version),
             )
             assert future is not None

@@ -15,17 +15,13 @@ kio's modules are imported on first use of an (API, version), since importing al
 
 from __future__ import annotations
 
-import importlib
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from typing import Any, TypeVar, overload
 
-from milena.protocol.api_keys import ApiKey
 from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.limits import max_elements
+from milena.protocol.schemas.message_classes import Kind, message_class
 from milena.protocol.schemas.primitives import Data, Reader, Writer
 from milena.protocol.schemas.structs import StructCodec, codec
 
@@ -125,33 +121,5 @@ def _encode(struct: StructCodec, value: object) -> bytes:
 
 
 @cache
-def _codec(key: int, version: int, kind: str) -> StructCodec:
-    path = f"kio.schema.{ApiKey(key).name.lower()}.v{version}.{kind}"
-    try:
-        with _without_hypothesis():
-            module = importlib.import_module(path)
-    except ModuleNotFoundError as error:
-        if error.name is None or not path.startswith(error.name):
-            raise
-        raise LookupError(f"no schema of {ApiKey(key).name} version {version}") from error
-    # The last class of a module is the message; the others are parts of it.
-    cls = next(cls for cls in reversed(vars(module).values()) if getattr(cls, "__type__", None) is not None)
-    return codec(cls)
-
-
-@contextmanager
-def _without_hypothesis() -> Iterator[None]:
-    """Hide the package hypothesis from kio, which would import it if it is installed. That takes 250 ms."""
-    if "kio.static.primitive" in sys.modules:
-        yield
-        return
-    name = "hypothesis"
-    hidden = sys.modules.get(name, _MISSING)
-    sys.modules[name] = None  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        if hidden is _MISSING:
-            del sys.modules[name]
-        else:
-            sys.modules[name] = hidden  # type: ignore[assignment]
+def _codec(key: int, version: int, kind: Kind) -> StructCodec:
+    return codec(message_class(key, version, kind))

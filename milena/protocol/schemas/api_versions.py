@@ -1,15 +1,16 @@
-"""ApiVersions (18), v0 to v4: a hand-written codec. Every connection begins with this request, so it must not wait for
+"""ApiVersions (18), v0 to v5: a hand-written codec. Every connection begins with this request, so it must not wait for
 the import of kio.
 
 v1 throttle time, v3 flexible, the client's software (KIP-511) and features (KIP-584), v4 supported features with a
-minimum level of 0; v3 omits these, since old clients refuse such a minimum. A request of an unknown version is answered
+minimum level of 0; v3 omits these, since old clients refuse such a minimum, v5 the node that the client means to reach
+(KIP-1242). A request of an unknown version is answered
 in v0 with UNSUPPORTED_VERSION and the version range of this API, so that the client can choose a version (KIP-511).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from milena.protocol.api_keys import ApiKey
@@ -20,6 +21,8 @@ from milena.protocol.schemas.registry import REGISTRY, Role, VersionRange, adver
 NO_OTHERS: Final[Mapping[ApiKey, VersionRange]] = {}
 NO_EPOCH: Final = -1
 """The epoch of finalized features while they are unknown."""
+NO_NODE: Final = -1
+"""The node id of a request that does not name a node."""
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _NEWEST: Final = REGISTRY[ApiKey.API_VERSIONS].kafka.max
@@ -33,9 +36,12 @@ class ApiVersionsAnswers:
         role: Role,
         supported: Mapping[str, VersionRange | tuple[int, int]],
         overrides: Mapping[ApiKey, VersionRange] = NO_OTHERS,
+        identity: Callable[[], tuple[str, int]] | None = None,
     ) -> None:
         """``supported``: the lowest and highest level of each feature. ``overrides``: advertised version ranges of
-        single APIs that differ from the registry."""
+        single APIs that differ from the registry. ``identity`` returns the cluster id and node id that a request of v5
+        must name if it names any; None if they are not compared, as on Kafka's controllers."""
+        self._identity = identity
         self._keys = {**advertised(role), **overrides}
         self._supported = dict(sorted(supported.items()))
         self._finalized: dict[str, int] = {}
@@ -47,6 +53,18 @@ class ApiVersionsAnswers:
         self._finalized = {name: level for name, level in sorted(levels.items()) if level > 0}
         self._epoch = epoch
         self._bodies.clear()
+
+    def refusal(self, request: ApiVersionsRequest) -> ErrorCode | None:
+        """Return INVALID_REQUEST for invalid names, or one of cluster id and node id without the other, and
+        REBOOTSTRAP_REQUIRED if the client means another node (KIP-1242); otherwise None."""
+        if (request.cluster_id is None) != (request.node_id == NO_NODE):
+            return ErrorCode.INVALID_REQUEST
+        if request.software is not None and not request.software.valid:
+            return ErrorCode.INVALID_REQUEST
+        if request.cluster_id is None or self._identity is None:
+            return None
+        is_this = (request.cluster_id, request.node_id) == self._identity()
+        return None if is_this else ErrorCode.REBOOTSTRAP_REQUIRED
 
     def body(self, version: int) -> bytes:
         """Return the response's body; for an unknown version the error response in v0."""
@@ -135,21 +153,36 @@ class ClientSoftware(NamedTuple):
         return all(_SOFTWARE.fullmatch(text) is not None for text in self)
 
 
-def decode_api_versions_request(version: int, body: Data) -> ClientSoftware | None:
-    """Return the client's software; None below v3. Bytes after the request are ignored. Raises DecodeError."""
+class ApiVersionsRequest(NamedTuple):
+    """A request. ``software``: None below v3. ``cluster_id`` and ``node_id``: the node that the client means to reach,
+    from v5 on; None and ``NO_NODE`` if it does not say."""
+
+    software: ClientSoftware | None = None
+    cluster_id: str | None = None
+    node_id: int = NO_NODE
+
+
+def decode_api_versions_request(version: int, body: Data) -> ApiVersionsRequest:
+    """Decode a request. Bytes after it are ignored. Raises DecodeError."""
+    if version < 3:
+        return ApiVersionsRequest()
     reader = Reader(body)
-    software = None
-    if version >= 3:
-        software = ClientSoftware(reader.compact_string(), reader.compact_string())
-        reader.skip_tags()
-    return software
+    software = ClientSoftware(reader.compact_string(), reader.compact_string())
+    cluster, node = (reader.compact_nullable_string(), reader.int32()) if version >= 5 else (None, NO_NODE)
+    reader.skip_tags()
+    return ApiVersionsRequest(software, cluster, node)
 
 
-def encode_api_versions_request(version: int, software: ClientSoftware) -> bytes:
+def encode_api_versions_request(version: int, request: ApiVersionsRequest) -> bytes:
+    """Encode a request. From v3 on it must have ``software``."""
     out = Writer()
     if version >= 3:
-        out.compact_string(software.name)
-        out.compact_string(software.version)
+        assert request.software is not None
+        out.compact_string(request.software.name)
+        out.compact_string(request.software.version)
+        if version >= 5:
+            out.compact_nullable_string(request.cluster_id)
+            out.int32(request.node_id)
         out.append(0)
     return bytes(out)
 

@@ -14,7 +14,7 @@ from milena.protocol.schemas.registry import REGISTRY, Api, Role
 BEGIN: Final = "<!-- APIs: made by python -m milena.protocol.schemas.compatibility -->"
 END: Final = "<!-- APIs: end -->"
 _HEAD: Final = (
-    "| key | API | Kafka 4.3 | Milena | broker | controller | difference |",
+    "| key | API | Kafka 4.4 | Milena | broker | controller | difference |",
     "|---|---|---|---|---|---|---|",
 )
 

@@ -15,7 +15,6 @@ are kio's in the protocols and Kafka's in the dictionaries, where times end in `
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import keyword
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,6 +23,7 @@ from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Final, Union, get_args, get_origin
 
+from milena.protocol.schemas.message_classes import KINDS, Kind, message_class
 from milena.protocol.schemas.registry import REGISTRY, Api, VersionRange
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ from uuid import UUID
 from milena.protocol.schemas.primitives import Data
 from milena.protocol.types import NodeId, ProducerId
 '''
-KINDS: Final = ("request", "response")
 _TIMES: Final = frozenset({"timedelta_i32", "timedelta_i64", "datetime_i64"})
 _PLAIN: Final = {
     "bool": "bool",
@@ -150,13 +149,11 @@ def _since(field: DeclaredField, served: VersionRange) -> str:
 
 
 @cache
-def _structs(api: Api, versions: VersionRange, kind: str) -> dict[str, Struct]:
+def _structs(api: Api, versions: VersionRange, kind: Kind) -> dict[str, Struct]:
     """Return the structs of a request or response by name, the message first."""
     structs: dict[str, Struct] = {}
     for version in range(versions.max, versions.min - 1, -1):
-        module = importlib.import_module(f"kio.schema.{api.key.name.lower()}.v{version}.{kind}")
-        message = next(cls for cls in reversed(vars(module).values()) if getattr(cls, "__type__", None) is not None)
-        for cls in _parts(message):
+        for cls in _parts(message_class(api.key, version, kind)):
             struct = structs.setdefault(cls.__name__, Struct(cls.__name__))
             for definition in dataclasses.fields(cls):
                 _add(struct, definition, version)

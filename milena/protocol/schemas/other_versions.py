@@ -1,24 +1,22 @@
-"""Checks whether a kio struct has a field in another version of its message.
+"""Checks whether the struct of a message has a field in another version of its message.
 
 Handlers build the fields of a response for all versions, and fields that a version lacks are dropped. A name that no
-version has is a bug. The modules of other versions are imported when a check needs them, newest first, since the newest
+version has is a bug. The classes of other versions are imported when a check needs them, newest first, since the newest
 version has most fields.
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-import re
+import sys
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from milena.protocol.schemas.message_classes import KINDS, message_class
+from milena.protocol.schemas.registry import REGISTRY
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
-
-_MODULE: Final = re.compile(r"(kio\.schema\.\w+)\.v\d+\.(\w+)")
 
 
 def is_field_of_some_version(struct: type[DataclassInstance], name: str) -> bool:
@@ -29,20 +27,18 @@ def is_field_of_some_version(struct: type[DataclassInstance], name: str) -> bool
 
 
 def _versions_of(struct: type[DataclassInstance]) -> Iterator[type[DataclassInstance]]:
-    """Yield the classes of a struct in all versions. A struct outside of kio has one class for all versions."""
-    match = _MODULE.fullmatch(struct.__module__)
-    if match is None:
+    """Yield the classes of a struct in all versions. A struct without an API has one class for all versions."""
+    key: int | None = getattr(struct, "__api_key__", None)
+    if key is None:
         yield struct
         return
-    package, kind = match.groups()
-    for version in _versions(package):
-        other = getattr(importlib.import_module(f"{package}.v{version}.{kind}"), struct.__name__, None)
-        if isinstance(other, type) and is_dataclass(other):
-            yield other
-
-
-@cache
-def _versions(package: str) -> tuple[int, ...]:
-    """Return the versions of a kio package, newest first."""
-    names = [module.name for module in pkgutil.iter_modules(importlib.import_module(package).__path__)]
-    return tuple(sorted((int(name[1:]) for name in names if name[1:].isdigit()), reverse=True))
+    low, high = REGISTRY[key].kafka
+    for version in range(high, low - 1, -1):
+        for kind in KINDS:
+            try:
+                module = sys.modules[message_class(key, version, kind).__module__]
+            except LookupError:
+                continue
+            other = getattr(module, struct.__name__, None)
+            if isinstance(other, type) and is_dataclass(other):
+                yield other

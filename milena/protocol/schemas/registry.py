@@ -1,4 +1,4 @@
-"""The table of APIs: the versions in Kafka 4.3 and in Milena, and the roles that serve each API.
+"""The table of APIs: the versions in Kafka 4.4 and in Milena, and the roles that serve each API.
 
 ApiVersions responses, the versions of headers, and docs/compatibility.md are derived from it.
 """
@@ -106,17 +106,17 @@ _APIS: Final = (
     _api(ApiKey.DESCRIBE_GROUPS, "0-6", 5, _BROKER),
     _api(ApiKey.LIST_GROUPS, "0-5", 3, _BROKER),
     _unsupported(ApiKey.SASL_HANDSHAKE, "0-1", None, _BOTH, _SECURITY),
-    _api(ApiKey.API_VERSIONS, "0-4", 3, _BOTH),
+    _api(ApiKey.API_VERSIONS, "0-5", 3, _BOTH),
     _api(ApiKey.CREATE_TOPICS, "2-7", 5, _BOTH),
     _api(ApiKey.DELETE_TOPICS, "1-6", 4, _BOTH),
     _api(ApiKey.DELETE_RECORDS, "0-2", 2, _BROKER),
-    _api(ApiKey.INIT_PRODUCER_ID, "0-5", 2, _BROKER, note="idempotent producers only; 6 is unstable in Kafka 4.3 too"),
+    _api(ApiKey.INIT_PRODUCER_ID, "0-5", 2, _BROKER, note="idempotent producers only; 6 is unstable in Kafka 4.4 too"),
     _api(ApiKey.OFFSET_FOR_LEADER_EPOCH, "2-4", 4, _BROKER),
     _unsupported(ApiKey.ADD_PARTITIONS_TO_TXN, "0-5", 3, _BROKER, _TRANSACTIONS),
     _unsupported(ApiKey.ADD_OFFSETS_TO_TXN, "0-4", 3, _BROKER, _TRANSACTIONS),
     _unsupported(ApiKey.END_TXN, "0-5", 3, _BROKER, _TRANSACTIONS),
     _unsupported(ApiKey.WRITE_TXN_MARKERS, "1-2", 1, _BROKER, _TRANSACTIONS),
-    _unsupported(ApiKey.TXN_OFFSET_COMMIT, "0-5", 3, _BROKER, _TRANSACTIONS),
+    _unsupported(ApiKey.TXN_OFFSET_COMMIT, "0-6", 3, _BROKER, _TRANSACTIONS),
     _api(ApiKey.DESCRIBE_ACLS, "1-3", 2, _BOTH, note=_NO_AUTHORIZER),
     _api(ApiKey.CREATE_ACLS, "1-3", 2, _BOTH, note=_NO_AUTHORIZER),
     _api(ApiKey.DELETE_ACLS, "1-3", 2, _BOTH, note=_NO_AUTHORIZER),
@@ -130,7 +130,7 @@ _APIS: Final = (
     _unsupported(ApiKey.RENEW_DELEGATION_TOKEN, "1-2", 2, _BOTH, _SECURITY),
     _unsupported(ApiKey.EXPIRE_DELEGATION_TOKEN, "1-2", 2, _BOTH, _SECURITY),
     _unsupported(ApiKey.DESCRIBE_DELEGATION_TOKEN, "1-3", 2, _BOTH, _SECURITY),
-    _api(ApiKey.DELETE_GROUPS, "0-2", 2, _BROKER),
+    _api(ApiKey.DELETE_GROUPS, "0-3", 2, _BROKER),
     _api(ApiKey.ELECT_LEADERS, "0-2", 2, _BOTH),
     _api(ApiKey.INCREMENTAL_ALTER_CONFIGS, "0-1", 1, _BOTH),
     _api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, "0-1", 0, _BOTH),
@@ -176,15 +176,17 @@ _APIS: Final = (
     _unsupported(ApiKey.WRITE_SHARE_GROUP_STATE, "0-1", 0, _BROKER, _SHARE),
     _unsupported(ApiKey.DELETE_SHARE_GROUP_STATE, "0", 0, _BROKER, _SHARE),
     _unsupported(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, "0-1", 0, _BROKER, _SHARE),
-    _unsupported(ApiKey.STREAMS_GROUP_HEARTBEAT, "0", 0, _BROKER, _STREAMS),
-    _unsupported(ApiKey.STREAMS_GROUP_DESCRIBE, "0", 0, _BROKER, _STREAMS),
+    _unsupported(ApiKey.STREAMS_GROUP_HEARTBEAT, "0-1", 0, _BROKER, _STREAMS),
+    _unsupported(ApiKey.STREAMS_GROUP_DESCRIBE, "0-1", 0, _BROKER, _STREAMS),
     _unsupported(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, "0-1", 0, _BROKER, _SHARE),
     _unsupported(ApiKey.ALTER_SHARE_GROUP_OFFSETS, "0", 0, _BROKER, _SHARE),
     _unsupported(ApiKey.DELETE_SHARE_GROUP_OFFSETS, "0", 0, _BROKER, _SHARE),
+    _unsupported(ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE, "0", 0, _BROKER, _STREAMS),
+    _api(ApiKey.UNREGISTER_CONTROLLER, "0", 0, _BOTH),
 )
 
 REGISTRY: Final[Mapping[int, Api]] = {api.key: api for api in _APIS}
-"""Every API of Kafka 4.3 by its key, in the order of the keys."""
+"""Every API of Kafka 4.4 by its key, in the order of the keys."""
 
 
 def served(role: Role) -> dict[ApiKey, VersionRange]:

@@ -24,7 +24,7 @@ from tests.unit.node.peers import Client, Endpoint, FakeNode, Running
 @dataclass
 class Node(FakeNode):
     api_versions: ApiVersionsAnswers = field(
-        default_factory=lambda: ApiVersionsAnswers(Role.BROKER, {"metadata.version": (7, 30)})
+        default_factory=lambda: ApiVersionsAnswers(Role.BROKER, {"metadata.version": (7, 33)})
     )
 
 
@@ -50,7 +50,7 @@ async def client() -> AsyncIterator[tuple[Client, Running]]:
     await server.stop()
 
 
-@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("version", range(6))
 async def test_the_registry_is_listed(version: int) -> None:
     async with client() as (peer, _):
         named = {} if version < 3 else {"client_software_name": "rdkafka", "client_software_version": "2.6.0"}
@@ -66,7 +66,7 @@ async def test_an_unknown_version_is_answered_in_version_0() -> None:
         _, body = await peer.receive()
         response = messages.decode_response(ApiKey.API_VERSIONS, 0, body)
         assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
-        assert [(api.api_key, api.min_version, api.max_version) for api in response.api_keys] == [(18, 0, 4)]
+        assert [(api.api_key, api.min_version, api.max_version) for api in response.api_keys] == [(18, 0, 5)]
         name = "kafka_network_requestmetrics_requestspersec_total"
         assert running.metrics.value(name, request="ApiVersions", version="unsupported") == 1
 

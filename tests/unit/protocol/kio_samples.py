@@ -18,8 +18,22 @@ from kio.serial.writers import write_unsigned_varint
 from kio.static.primitive import uvarint
 
 from milena.protocol.api_keys import ApiKey
+from milena.protocol.schemas.registry import Api
 
 _INTS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+
+
+def kio_versions(api: Api) -> list[int]:
+    """The versions of an API that kio has: it lacks those that are new in Kafka 4.4."""
+    return [version for version in range(api.kafka.min, api.kafka.max + 1) if _has(api.key, version)]
+
+
+def _has(key: ApiKey, version: int) -> bool:
+    try:
+        import_module(f"kio.schema.{key.name.lower()}.v{version}")
+    except ModuleNotFoundError:
+        return False
+    return True
 
 
 def sample(cls: type[Any], rnd: random.Random) -> Any:

@@ -6,11 +6,17 @@ from kio.schema.errors import ErrorCode as KioErrorCode
 
 from milena.protocol.errors import ErrorCode, KafkaError, error_name, retriable
 
+NEWER_THAN_KIO = {
+    "group_deletion_failed": 134,
+    "streams_topology_description_update_failed": 135,
+    "controller_id_not_registered": 136,
+}
+"""Codes of Kafka 4.4."""
+
 
 def test_the_codes_are_kafkas() -> None:
-    assert {code.name.lower(): code.value for code in ErrorCode} == {
-        code.name: int(code.value) for code in KioErrorCode
-    }
+    kafka = {code.name: int(code.value) for code in KioErrorCode} | NEWER_THAN_KIO
+    assert {code.name.lower(): code.value for code in ErrorCode} == kafka
 
 
 def test_what_is_retriable_is_kafkas_choice() -> None:

@@ -155,6 +155,7 @@ def test_the_record_keys_are_kafkas() -> None:
         26: "RemoveDelegationToken",
         27: "RegisterController",
         28: "ClearElr",
+        29: "UnregisterController",
     }
 
 
@@ -165,7 +166,7 @@ def test_the_record_keys_are_kafkas() -> None:
         (BrokerRegistrationChangeRecord, {7: 1, 16: 1, 17: 2, 29: 2, 30: 3}),
         (PartitionRecord, {7: 0, 16: 0, 17: 1, 22: 1, 23: 2, 30: 2}),
         (PartitionChangeRecord, {7: 0, 16: 0, 17: 1, 22: 1, 23: 2, 30: 2}),
-        (TopicRecord, {7: 0, 30: 0}),
+        (TopicRecord, {7: 0, 33: 0}),
     ],
 )
 def test_the_metadata_version_picks_the_version(schema: type[MetadataRecord], versions: dict[int, int]) -> None:
@@ -182,8 +183,8 @@ def test_an_unknown_tagged_field_is_skipped() -> None:
 
 
 def test_an_unknown_type_and_an_unknown_version_are_distinguished_from_damage() -> None:
-    with pytest.raises(UnknownRecord, match="type 29"):
-        decode_record(bytes.fromhex("011d0000"))
+    with pytest.raises(UnknownRecord, match="type 30"):
+        decode_record(bytes.fromhex("011e0000"))
     with pytest.raises(UnknownRecord, match="TopicRecord in version 1"):
         decode_record(bytes.fromhex("010201"))
 

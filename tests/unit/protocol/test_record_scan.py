@@ -24,6 +24,7 @@ from milena.protocol.records.record_scan import (
     scan_records,
 )
 from milena.protocol.records.records import Record, build_batch, iter_records
+from milena.protocol.records.varints import write_varint
 from tests.unit.protocol.some_records import RECORDS, driven
 
 
@@ -63,9 +64,15 @@ def cut(data: bytes, sizes: Iterable[int]) -> list[bytes]:
 def test_the_facts_are_those_of_the_records(records: list[Record], codec: Codec) -> None:
     batch = view(build_batch(records, codec=codec, base_timestamp=0, max_timestamp=0))
     assert scan(batch) == facts_of(records)
-    assert [head for head in heads_of(batch) if not isinstance(head, int)] == [
+    heads = [head for head in heads_of(batch) if not isinstance(head, int)]
+    assert [head[1:] for head in heads] == [
         (record.offset_delta, record.timestamp_delta, record.key is not None) for record in records
     ]
+    whole = batch if not batch.is_compressed else view(build_batch(records, base_timestamp=0, max_timestamp=0))
+    lengths = bytearray()
+    for head in heads:
+        write_varint(lengths, head.size)
+    assert sum(head.size for head in heads) + len(lengths) == len(whole.records)
 
 
 @given(RECORDS)

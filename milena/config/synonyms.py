@@ -38,5 +38,8 @@ BROKER_SYNONYMS: Final[Mapping[str, tuple[tuple[str, int], ...]]] = {
     "message.timestamp.after.max.ms": (("log.message.timestamp.after.max.ms", MS),),
     "local.retention.ms": (("log.local.retention.ms", MS),),
     "local.retention.bytes": (("log.local.retention.bytes", 1),),
+    "remote.copy.lag.ms": (("log.remote.copy.lag.ms", MS),),
+    "remote.copy.lag.bytes": (("log.remote.copy.lag.bytes", 1),),
+    "max.decompressed.message.bytes": (("max.decompressed.message.bytes", 1),),
 }
 """Topic key to the broker keys with its default; the first that is set counts. Each with its unit in ms (or 1)."""

@@ -57,6 +57,7 @@ def check_topic(
             "Remote log storage only supports topics with cleanup.policy=delete or cleanup.policy being an empty list."
         )
     check_local_retention(values)
+    _check_copy_lag(values)
     if values[COPY_DISABLE]:
         _check_nothing_leaves(values)
 
@@ -71,6 +72,15 @@ def check_local_retention(values: Mapping[str, Value]) -> None:
             raise invalid(local, own, f"Value must not be -1 as {whole} value is set as {limit}.")
         if own > limit:
             raise invalid(local, own, f"Value must not be more than {whole} property value: {limit}")
+
+
+def _check_copy_lag(values: Mapping[str, Value]) -> None:
+    """A segment must be copied before it is deleted locally. Raises ConfigError."""
+    for (whole, local), key in zip(_LIMITS, ("remote.copy.lag.bytes", "remote.copy.lag.ms"), strict=True):
+        lag, own = number(values, key), number(values, local)
+        limit = number(values, whole) if own == _LIKE_THE_WHOLE else own
+        if lag > 0 and 0 <= limit < lag:
+            raise invalid(key, lag, f"Value must not exceed {local} (effective value: {limit})")
 
 
 def _check_nothing_leaves(values: Mapping[str, Value]) -> None:

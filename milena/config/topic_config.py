@@ -27,6 +27,8 @@ class TopicConfig:
     local_retention_ms: int
     local_retention_bytes: int
     max_message_bytes: int
+    max_decompressed_message_bytes: int
+    errors_deadletterqueue_group_enable: bool
     message_timestamp_type: str
     message_timestamp_before_max_ms: int
     message_timestamp_after_max_ms: int
@@ -46,6 +48,8 @@ class TopicConfig:
     file_delete_delay_ms: int
     preallocate: bool
     remote_storage_enable: bool
+    remote_copy_lag_ms: int
+    remote_copy_lag_bytes: int
     remote_log_copy_disable: bool
     remote_log_delete_on_disable: bool
     leader_replication_throttled_replicas: tuple[str, ...]
@@ -70,6 +74,16 @@ class TopicConfig:
     def local_bytes(self) -> int:
         """The local size (bytes) above which copied segments are deleted from the local disk; -1 is unlimited."""
         return self.retention_bytes if self.local_retention_bytes == -2 else self.local_retention_bytes
+
+    @property
+    def copy_lag_ms(self) -> int:
+        """The age (ms) at which a closed segment is copied to the tier: 0 at once, -1 at no age."""
+        return self.local_ms if self.remote_copy_lag_ms == -1 else self.remote_copy_lag_ms
+
+    @property
+    def copy_lag_bytes(self) -> int:
+        """The bytes of later segments at which a closed segment is copied to the tier: 0 at once, -1 at no size."""
+        return self.local_bytes if self.remote_copy_lag_bytes == -1 else self.remote_copy_lag_bytes
 
     @classmethod
     def effective(cls, node: NodeValues, overrides: Mapping[str, str]) -> TopicConfig:

@@ -189,6 +189,23 @@ def test_with_copying_disabled_the_limits_of_the_whole_log_apply_and_remote_segm
     with_tier(scenario)
 
 
+def test_segments_are_copied_when_they_have_reached_the_copy_lag() -> None:
+    """KIP-1241. A segment has about 680 bytes, and the active one half of that."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        await write(client, 22)
+        await until(lambda: in_tier(cluster) == starts(3))
+        await asyncio.sleep(5)
+        assert in_tier(cluster) == starts(3)
+        await alter(client, remote_copy_lag_ms="20000")
+        await asyncio.sleep(5)
+        assert in_tier(cluster) == starts(3)
+        await until(lambda: in_tier(cluster) == starts(5))
+
+    lag = {"remote.copy.lag.ms": "-1", "remote.copy.lag.bytes": "1100", "local.retention.bytes": "-2"}
+    with_tier(scenario, configs=lag)
+
+
 def test_a_failing_tier_does_not_affect_produce() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         cluster.world.tier.fail(TIER, errno.EIO)

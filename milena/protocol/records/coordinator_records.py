@@ -48,7 +48,7 @@ class CoordinatorValue(Entity):
 
     @property
     def version_to_write(self) -> int:
-        """The version in which Kafka 4.3 writes this value."""
+        """The version in which Kafka 4.4 writes this value."""
         raise NotImplementedError
 
 

@@ -52,8 +52,9 @@ NO_FACTS: Final = RecordFacts((1 << 63) - 1, -1 << 63, True, 0)
 
 
 class RecordHead(NamedTuple):
-    """The first fields of a record."""
+    """The first fields of a record. ``size``: its bytes after the length."""
 
+    size: int
     offset_delta: int
     timestamp_delta: int
     has_key: bool
@@ -123,10 +124,11 @@ def heads_of(batch: BatchView) -> Iterator[RecordHead | int]:
     reader = PieceReader(pieces_of(batch))
     try:
         for _ in range(batch.count):
-            end = reader.varint() + reader.bytes_read
+            size = reader.varint()
+            end = size + reader.bytes_read
             reader.byte()
             timestamp = reader.varint(64)
-            head = RecordHead(reader.varint(), timestamp, reader.varint() >= 0)
+            head = RecordHead(size, reader.varint(), timestamp, reader.varint() >= 0)
             for _ in reader.skip(end - reader.bytes_read):
                 yield PIECE_COST
             yield head

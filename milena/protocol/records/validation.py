@@ -39,6 +39,8 @@ LOG_APPEND_TIME: Final = "LogAppendTime"
 MAX_RECORD_ERRORS: Final = 1000
 """The maximum number of record errors in a response. Kafka reports all, which may be millions for a compressed
 batch."""
+UNLIMITED_RECORD: Final = 2_147_483_639
+"""The default of ``max.decompressed.message.bytes``: no record is larger."""
 Steps: TypeAlias = Generator[int, None, None]
 """A check in progress. Yields the estimated work since the last step, in records."""
 _CODEC_MASK: Final = 0x07
@@ -83,6 +85,8 @@ class TopicRules(Protocol):
 
     @property
     def max_message_bytes(self) -> int: ...
+    @property
+    def max_decompressed_message_bytes(self) -> int: ...
     @property
     def message_timestamp_type(self) -> str: ...
     @property
@@ -243,6 +247,8 @@ class LogValidator:
     def _may_refuse(self, facts: RecordFacts) -> bool:
         """Whether records may have to be refused, so that each must be checked. A missing timestamp counts as old."""
         batch, largest = self.batch, self._largest
+        if batch.is_compressed and self.config.max_decompressed_message_bytes < UNLIMITED_RECORD:
+            return True
         if facts.keyless and self.config.compacted and not batch.is_control:
             return True
         if batch.attributes & TIME_OF_APPEND:
@@ -251,7 +257,8 @@ class LogValidator:
         return not self._by_broker and (largest > self._newest or smallest < self._oldest)
 
     def _report_refused(self) -> Steps:
-        """Read each record again, and raise InvalidRecords with the refused ones, if there are any."""
+        """Read each record again, and raise InvalidRecords with the refused ones, if there are any. Raises KafkaError
+        (INVALID_RECORD) for a compressed record above ``max.decompressed.message.bytes``."""
         errors: list[RecordError] = []
         code = ErrorCode.INVALID_RECORD
         count = index = 0
@@ -259,6 +266,11 @@ class LogValidator:
             if isinstance(head, int):
                 yield head
                 continue
+            if self.batch.is_compressed and head.size > (limit := self.config.max_decompressed_message_bytes):
+                raise KafkaError(
+                    ErrorCode.INVALID_RECORD,
+                    f"Invalid record size: {head.size} exceeds the configured maximum record size of {limit}.",
+                )
             if (problem := self._problem(head)) is not None:
                 count += 1
                 if count <= MAX_RECORD_ERRORS:

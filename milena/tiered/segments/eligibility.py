@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from milena.protocol.types import Offset
@@ -32,3 +33,41 @@ def candidates(bases: Sequence[Offset], *, copied: Offset, log_start: Offset, st
             break
         found.append(CandidateSegment(bases[index], bases[index + 1]))
     return found
+
+
+class CopyLag(NamedTuple):
+    """``remote.copy.lag.ms`` and ``remote.copy.lag.bytes`` (KIP-1241): a segment is copied when it is that old, or when
+    so many bytes follow it. If either is 0 it is copied at once; -1: this limit never applies."""
+
+    ms: int
+    bytes: int
+
+    def is_reached(self, *, age_ms: int, bytes_after: int) -> bool:
+        """``age_ms``: since the largest timestamp of the segment; below 0 if that is in the future, where the segment
+        counts as old enough. ``bytes_after``: the size of all later local segments."""
+        if self.ms == 0 or self.bytes == 0:
+            return True
+        if self.ms > 0 and (age_ms < 0 or age_ms >= self.ms):
+            return True
+        return 0 < self.bytes <= bytes_after
+
+
+class LocalSegment(NamedTuple):
+    """What the lag of a local segment depends on. ``largest_timestamp`` in ms, ``size`` in bytes."""
+
+    largest_timestamp: int
+    size: int
+
+
+def due(segments: Iterable[LocalSegment], lag: CopyLag, *, now_ms: int) -> int:
+    """Return how many of the first segments have reached ``lag``. ``segments``: those to copy, oldest first, then all
+    later local ones (``RemoteLogManager.RLMCopyTask.isEligibleForUpload``)."""
+    listed = list(segments)
+    left = sum(segment.size for segment in listed)
+
+    def is_due(segment: LocalSegment) -> bool:
+        nonlocal left
+        left -= segment.size
+        return lag.is_reached(age_ms=now_ms - segment.largest_timestamp, bytes_after=left)
+
+    return sum(1 for _ in takewhile(is_due, listed))

@@ -23,7 +23,7 @@ from milena.storage.log.segment import Segment
 from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.metadata.descriptions import description_of
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
-from milena.tiered.segments.eligibility import CandidateSegment, candidates
+from milena.tiered.segments.eligibility import CandidateSegment, CopyLag, LocalSegment, candidates, due
 from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
@@ -82,6 +82,7 @@ async def copy_round(tier: Tier, role: ReplicaRole) -> None:
         log_start=log.log_start_offset,
         stable=log.last_stable_offset,
     )
+    found = _due(found, log, tier.runtime.clock.time_ms())
     if found:
         await check_place(tier, role)  # before anything is announced
         await _remove_work_orders(tier, role)
@@ -103,6 +104,15 @@ async def copy_round(tier: Tier, role: ReplicaRole) -> None:
                 await copy_segment(tier, role, log, prepare(tier, role, log, segment, candidate.end))
             if not role.holds(log):
                 return
+
+
+def _due(found: list[CandidateSegment], log: UnifiedLog, now_ms: int) -> list[CandidateSegment]:
+    """Return the first candidates, as many as have reached the lag of the topic's configuration."""
+    lag = CopyLag(log.config.copy_lag_ms, log.config.copy_lag_bytes)
+    if not found or lag.ms == 0 or lag.bytes == 0:
+        return found
+    later = log.segments.since(found[0].base)
+    return found[: due((LocalSegment(one.largest_timestamp(), one.size) for one in later), lag, now_ms=now_ms)]
 
 
 async def catch_up(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> bool:

@@ -45,7 +45,7 @@ OF_OUR_OWN = {
 
 @pytest.mark.parametrize("kind", ["broker", "topic"])
 def test_each_supported_key_has_kafkas_type_default_and_mode(kind: str) -> None:
-    kafka = {row[1]: tuple(row[2:]) for row in rows("kafka-4.3-keys.tsv") if row[0] == kind}
+    kafka = {row[1]: tuple(row[2:]) for row in rows("kafka-4.4-keys.tsv") if row[0] == kind}
     ours = {
         name: (
             key.type.name,
@@ -64,14 +64,14 @@ def test_each_supported_key_has_kafkas_type_default_and_mode(kind: str) -> None:
 
 
 def test_each_key_of_a_broker_is_supported_or_known_not_to_be() -> None:
-    kafka = {row[1] for row in rows("kafka-4.3-keys.tsv") if row[0] == "broker"}
+    kafka = {row[1] for row in rows("kafka-4.4-keys.tsv") if row[0] == "broker"}
     assert kafka <= KEYS.keys() | UNSUPPORTED
     assert not KEYS.keys() & (UNSUPPORTED | REMOVED)
     assert not kafka & REMOVED
 
 
 def test_values_are_taken_and_refused_with_kafkas_words() -> None:
-    for kind, name, text, outcome in rows("kafka-4.3-values.tsv"):
+    for kind, name, text, outcome in rows("kafka-4.4-values.tsv"):
         try:
             ours = f"ok {render(supported(kind)[name].parse(text))}"
         except ConfigError as error:

@@ -12,7 +12,7 @@ from milena.config.sources import plain
 from milena.config.topic_config import TopicConfig, validate_topic_config
 from milena.config.values import ConfigError
 
-TABLE = Path(__file__).parent / "kafka-4.3-tiered-topics.tsv"
+TABLE = Path(__file__).parent / "kafka-4.4-tiered-topics.tsv"
 
 
 def test_topics_are_taken_and_refused_with_kafkas_words() -> None:

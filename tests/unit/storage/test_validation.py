@@ -347,3 +347,17 @@ class TestFollower:
             log.append_as_follower(data)
         assert caught.value.code is code
         assert log.log_end_offset == 1
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_a_compressed_record_above_the_decompressed_limit_is_refused(tmp_path: Path, codec: Codec) -> None:
+    log = LogFolder(tmp_path, max_decompressed_message_bytes=500).open()
+    error = refused(log, batch_of(b"x" * 494, codec=codec))
+    assert error.code is ErrorCode.INVALID_RECORD
+    assert str(error).endswith("Invalid record size: 501 exceeds the configured maximum record size of 500.")
+    append(log, b"x" * 493, codec=codec)
+
+
+def test_the_decompressed_limit_is_not_that_of_uncompressed_records(tmp_path: Path) -> None:
+    log = LogFolder(tmp_path, max_decompressed_message_bytes=500).open()
+    append(log, b"x" * 600)

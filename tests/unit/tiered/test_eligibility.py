@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from milena.protocol.types import Offset
-from milena.tiered.segments.eligibility import candidates
+from milena.tiered.segments.eligibility import CopyLag, LocalSegment, candidates, due
 
 LAST = 1 << 40
 
@@ -61,3 +61,35 @@ def test_exactly_the_closed_stable_segments_with_something_new(
     if copied >= stable:
         expected = []
     assert chosen(bases, copied=copied, log_start=log_start, stable=stable) == expected
+
+
+AGE = [LocalSegment(largest_timestamp, 100) for largest_timestamp in (1000, 2000, 3000, 4000)]
+
+
+@pytest.mark.parametrize(
+    ("ms", "size", "count"),
+    [
+        (0, -1, 4),
+        (5, 0, 4),
+        (-1, -1, 0),
+        (2000, -1, 2),
+        (2001, -1, 1),
+        (5000, -1, 0),
+        (-1, 300, 1),
+        (-1, 301, 0),
+        (-1, 100, 3),
+        (5000, 200, 2),
+        (2000, 300, 2),
+    ],
+)
+def test_segments_are_copied_when_they_are_old_enough_or_far_enough_behind(ms: int, size: int, count: int) -> None:
+    assert due(AGE, CopyLag(ms, size), now_ms=4000) == count
+
+
+def test_a_segment_that_is_not_due_keeps_back_the_later_ones() -> None:
+    out_of_order = [LocalSegment(3000, 100), LocalSegment(1000, 100)]
+    assert due(out_of_order, CopyLag(2000, -1), now_ms=4000) == 0
+
+
+def test_a_timestamp_in_the_future_counts_as_old_enough() -> None:
+    assert due([LocalSegment(9000, 100)], CopyLag(2000, -1), now_ms=4000) == 1

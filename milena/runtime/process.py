@@ -69,10 +69,18 @@ def real_runtime(fatal: Callable[[str, BaseException | None], None] | None = Non
 
 
 def end_process(description: str, error: BaseException | None) -> NoReturn:
-    """Handle a broken invariant: log it and exit immediately, so that nothing is written on top of it."""
-    get_logger("process").critical(description, exc_info=error)
+    """Handle a broken invariant or a failed disk: log it and exit immediately, so that nothing is written on top of it.
+    The last line on standard error is one sentence with the cause. An error of the system has no traceback."""
+    get_logger("process").critical(description, exc_info=None if isinstance(error, OSError) else error)
+    sys.stderr.write(f"milena: {': '.join(filter(None, (description, _reason(error))))}\n")
     sys.stderr.flush()
     os._exit(FATAL_EXIT)
+
+
+def _reason(error: BaseException | None) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
+    return "" if error is None else str(error) or type(error).__name__
 
 
 def settle_memory() -> None:

@@ -32,13 +32,14 @@ from milena.node.metadata.committed_offset import CommittedOffsetFile
 from milena.node.metadata.image import MetadataImage
 from milena.node.metadata.metadata_folder import metadata_folder, open_metadata_log
 from milena.node.metadata.snapshots import SnapshotStore, batch_records, load_latest
-from milena.protocol.errors import KafkaError
+from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.metadata_records import LATEST_METADATA_VERSION, MetadataRecord
 from milena.protocol.records.batch import BatchView, iter_batches
 from milena.protocol.records.control_records import LeaderChange, Voter, control_batch
 from milena.protocol.records.validation import Origin
 from milena.protocol.types import LeaderEpoch, NodeId, Offset
+from milena.runtime.containment import cause_of
 from milena.runtime.context import Runtime
 from milena.runtime.logging import get_logger
 from milena.runtime.tasks import Tasks
@@ -180,7 +181,7 @@ class MetadataLog:
                 if last + 1 != self._state.next_offset:
                     raise BrokenInvariant(f"{len(records)} records from {base} on end at {last}")
             except (KafkaError, ValueError, BrokenInvariant) as error:
-                self._runtime.fatal("the metadata log cannot be written", error)
+                self._runtime.fatal("the metadata log cannot be written", _of_disk(error))
                 raise
             self._dirty.set()
         return self._committed(self._state.next_offset)
@@ -233,7 +234,7 @@ class MetadataLog:
             try:
                 await self._sync()
             except (OSError, KafkaError) as error:
-                self._runtime.fatal("the metadata log cannot be synced", error)
+                self._runtime.fatal("the metadata log cannot be synced", _of_disk(error))
                 return
 
     async def _sync(self) -> None:
@@ -256,3 +257,10 @@ class MetadataLog:
                 future.set_result(None)
         for listener in self._listeners:
             listener()
+
+
+def _of_disk(error: BaseException) -> BaseException:
+    """Return the error of the disk that a KAFKA_STORAGE_ERROR reports; any other error as it is."""
+    if isinstance(error, KafkaError) and error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+        return cause_of(error) or error
+    return error

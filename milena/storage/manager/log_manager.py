@@ -223,6 +223,8 @@ class LogManager:
         if directory.online:
             lost = self._note_offline(directory, error)
             self._failed(directory, lost)
+            if error.filename is None:  # of a file that was open
+                error = OSError(error.errno, error.strerror or str(error), directory.path)
             if not self.online_dirs:
                 self._runtime.fatal("all log directories have failed", error)
             elif directory.path == self._metadata_dir:

@@ -92,10 +92,27 @@ async def main(runtime, stop):
 """
     with start(main) as process:
         _, errors = process.communicate(timeout=20)
-        event = json.loads(errors)
+        first, last = errors.splitlines()
+        event = json.loads(first)
         assert process.returncode == 1
+        assert last == "milena: task scope/work failed: broken invariant"
         assert (event["level"], event["event"]) == ("critical", "task scope/work failed")
         assert "AssertionError: broken invariant" in event["exception"]
+
+
+def test_an_error_of_the_system_ends_the_process_with_a_sentence_and_no_traceback() -> None:
+    main = """
+async def fail():
+    raise OSError(28, "No space left on device", "/data/x.log")
+async def main(runtime, stop):
+    runtime.new_tasks("scope").spawn(fail(), name="work")
+    await stop.requested.wait()
+"""
+    with start(main) as process:
+        _, errors = process.communicate(timeout=20)
+        first, last = errors.splitlines()
+        assert "exception" not in json.loads(first)
+        assert last == "milena: task scope/work failed: /data/x.log: No space left on device"
 
 
 def test_an_error_in_a_call_back_is_logged_and_ends_nothing() -> None:

@@ -7,6 +7,7 @@ import os
 import socket
 
 from milena.command_line.errors import UserError
+from milena.runtime.tcp.hosts import ALL_ADDRESSES, Address, wildcard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,15 +52,23 @@ def free(host: str, count: int, avoid: Collection[int] = ()) -> range:
 
 
 def _bound(host: str, port: int) -> socket.socket:
+    is_wildcard = host in ALL_ADDRESSES
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, address = wildcard(port) if is_wildcard else _first_address(host, port)
     except socket.gaierror as error:
         raise UserError(f"--host {host}: {error.strerror}") from None
-    bound = socket.socket(family, kind, protocol)
+    bound = socket.socket(family, socket.SOCK_STREAM)
     try:
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if is_wildcard else 1)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
     except OSError:
         bound.close()
         raise
     return bound
+
+
+def _first_address(host: str, port: int) -> tuple[int, Address]:
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    return family, address

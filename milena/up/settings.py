@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from milena.command_line.errors import UserError
+from milena.runtime.tcp.hosts import ALL_ADDRESSES
 from milena.up import private_files
 
 TYPE_CHECKING = False
@@ -60,12 +61,12 @@ class Settings:
     @property
     def reachable_host(self) -> str:
         """The host for clients: the advertised host, or the listening address."""
-        return bracketed(self.advertised_host or ("127.0.0.1" if self.host in ("0.0.0.0", "::", "") else self.host))
+        return bracketed(self.advertised_host or ("127.0.0.1" if self.host in ALL_ADDRESSES else self.host))
 
     @property
     def local_host(self) -> str:
         """The host by which the nodes reach each other."""
-        return bracketed("127.0.0.1" if self.host in ("0.0.0.0", "") else "::1" if self.host == "::" else self.host)
+        return bracketed("127.0.0.1" if self.host in ALL_ADDRESSES else self.host)
 
     def take(self, values: Values) -> None:
         """Apply the options of the command line. Raises UserError."""

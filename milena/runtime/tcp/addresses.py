@@ -6,14 +6,11 @@ import asyncio
 import errno
 import os
 import socket
-from typing import Any, Final
+from typing import Final
 
-from milena.runtime.tcp.hosts import LAST_PORT, UnresolvedHost, fault_of
+from milena.runtime.tcp.hosts import ALL_ADDRESSES, LAST_PORT, Address, UnresolvedHost, fault_of, wildcard
 
 BACKLOG: Final = 1024
-
-Address = tuple[Any, ...]
-"""An address as the socket module returns it; its form depends on the family."""
 
 
 async def resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[tuple[int, Address]]:
@@ -44,19 +41,16 @@ async def resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list
 
 
 async def bind(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
-    """A listening, non-blocking socket. An empty ``host`` binds all addresses, IPv4 and IPv6 if both exist."""
-    if host:
-        family, address = (await resolve(loop, host, port))[0]
-    elif socket.has_dualstack_ipv6():
-        family, address = socket.AF_INET6, ("::", port, 0, 0)
-    else:
-        family, address = socket.AF_INET, ("0.0.0.0", port)
+    """A listening, non-blocking socket. As in Java, a wildcard ``host`` (empty, ``0.0.0.0`` or ``::``) binds all
+    addresses, IPv4 and IPv6 if the kernel has both, and a name binds its first address."""
+    is_wildcard = host in ALL_ADDRESSES
+    family, address = wildcard(port) if is_wildcard else (await resolve(loop, host, port))[0]
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setblocking(False)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1 if host else 0)
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if is_wildcard else 1)
         sock.bind(address)
         sock.listen(BACKLOG)
     except OSError as error:

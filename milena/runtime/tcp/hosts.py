@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import errno
 import socket
-from typing import Final
+from typing import Any, Final
 
 LONGEST_NAME: Final = 253
 """Maximum lengths of a name and of one label, as in DNS (RFC 1035)."""
@@ -15,10 +15,20 @@ ALL_ADDRESSES: Final = ("", "::", "0.0.0.0")
 """Wildcard addresses: a listener may have one, but it cannot be advertised."""
 _SHOWN: Final = 100
 
+Address = tuple[Any, ...]
+"""An address as the socket module returns it; its form depends on the family."""
+
+
+def wildcard(port: int) -> tuple[int, Address]:
+    """The family and address of all addresses of this machine: IPv6's, which accepts IPv4 if ``IPV6_V6ONLY`` is 0, or
+    IPv4's if the kernel has no IPv6."""
+    if socket.has_dualstack_ipv6():
+        return socket.AF_INET6, ("::", port, 0, 0)
+    return socket.AF_INET, ("0.0.0.0", port)
+
 
 def from_here(host: str) -> str:
-    """The address by which this machine reaches a listener on ``host``. Without IPv6, as in most containers, a socket
-    may listen on ``::``, but nothing can connect to it."""
+    """The address by which this machine reaches a listener on ``host``, which may be a wildcard address."""
     return "localhost" if host in ALL_ADDRESSES else host
 
 

@@ -13,6 +13,7 @@ import pytest
 from milena.runtime.clock import SystemClock, Timer
 from milena.runtime.descriptors import kept, limit
 from milena.runtime.network import Framer
+from milena.runtime.tcp.addresses import bind
 from milena.runtime.tcp.connection import TcpConnection
 from milena.runtime.tcp.hosts import from_here
 from milena.runtime.tcp.sockets import TcpNetwork
@@ -172,6 +173,27 @@ async def test_ipv6_peers_are_named_in_brackets() -> None:
         peer.abort()
     listener.close()
     await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "::"])
+async def test_a_wildcard_listener_accepts_ipv4_and_ipv6_as_in_java(host: str) -> None:
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("no IPv6 here")
+    listening = await bind(asyncio.get_running_loop(), host, 0)
+    port = listening.getsockname()[1]
+    for address in ("127.0.0.1", "::1"):
+        with socket.create_connection((address, port), timeout=5):
+            accepted, _ = listening.accept()
+            accepted.close()
+    listening.close()
+
+
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "::"])
+async def test_without_ipv6_a_wildcard_listener_accepts_ipv4(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+    sock = await bind(asyncio.get_running_loop(), host, 0)
+    assert (sock.family, sock.getsockname()[0]) == (socket.AF_INET, "0.0.0.0")
+    sock.close()
 
 
 def test_what_listens_on_all_addresses_is_reached_on_this_machine_with_and_without_ipv6() -> None:

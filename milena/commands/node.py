@@ -49,7 +49,7 @@ COMMAND = CommandLine(
         ),
         Option("--cluster-id", "the id of a new cluster (or CLUSTER_ID in the environment)", "ID"),
         Option("--feature", "a feature's level for a new cluster", "NAME=LEVEL", many=True),
-        Option("--release-version", "the metadata version of a new cluster, as in 4.3", "VERSION"),
+        Option("--release-version", "the metadata version of a new cluster, as in 4.4", "VERSION"),
         Option("--lab", "for tests: open a socket in this folder for `milena lab`", "DIR"),
         Option("--log-level", "debug, info, warning, error or critical", "LEVEL", default="info"),
     ],

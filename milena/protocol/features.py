@@ -23,7 +23,7 @@ the tier. Kafka's controller stores an unknown feature of a broker if level 0 is
 (``ClusterControlManager.processRegistrationFeature``)."""
 
 RANGES: Final[Mapping[str, tuple[int, int]]] = {
-    METADATA_VERSION: (7, 30),
+    METADATA_VERSION: (7, 33),
     KRAFT_VERSION: (0, 1),
     TRANSACTION_VERSION: (0, 2),
     GROUP_VERSION: (0, 1),
@@ -31,9 +31,9 @@ RANGES: Final[Mapping[str, tuple[int, int]]] = {
     SHARE_VERSION: (0, 1),
     STREAMS_VERSION: (0, 1),
 }
-"""The lowest and highest level of each feature in Kafka 4.3."""
+"""The lowest and highest level of each feature in Kafka 4.4."""
 
-LATEST_METADATA_VERSION: Final = 30
+LATEST_METADATA_VERSION: Final = 33
 MINIMUM_METADATA_VERSION: Final = 7
 
 _INTERNAL_VERSIONS: Final = (
@@ -48,6 +48,7 @@ _INTERNAL_VERSIONS: Final = (
     ("4.1", 0, 26),
     ("4.2", 0, 28),
     ("4.3", 0, 30),
+    ("4.4", 0, 31),
 )
 """Release, number of its first supported internal version, level of that version."""
 
@@ -63,8 +64,10 @@ ELR_RECORDS: Final = 23
 """4.0-IV1: eligible leader replicas in partition records (KIP-966)."""
 CORDONED_DIRECTORIES: Final = 30
 """4.3-IV0."""
+CONTROLLER_UNREGISTRATION: Final = 33
+"""4.4-IV2: UnregisterController records."""
 
-METADATA_CHANGES: Final = frozenset({7, 8, 11, 13, 14, 15, 17, 23, 30})
+METADATA_CHANGES: Final = frozenset({7, 8, 11, 13, 14, 15, 17, 23, 30, 32, 33})
 """Levels that change the written records, so that a downgrade from such a level to a lower one is refused
 (``MetadataVersion.didMetadataChange``)."""
 

@@ -56,7 +56,7 @@ COMMAND = CommandLine(
         Option("--advertised-host", "the host name that is advertised to clients", "HOST"),
         Option("--cluster-id", "the id of a new cluster", "ID"),
         Option("--feature", "a feature's level for a new cluster", "NAME=LEVEL", many=True, convert=key_value),
-        Option("--release-version", "the metadata version of a new cluster, as in 4.3", "VERSION"),
+        Option("--release-version", "the metadata version of a new cluster, as in 4.4", "VERSION"),
         Option(
             "--tier", "where tiered topics are stored: a folder, or a URL for fsspec (default: DIR/remote)", "PLACE"
         ),

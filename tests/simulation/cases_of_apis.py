@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID
 
+from milena.lab.cluster import CONTROLLER_ID
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.requests import messages
@@ -288,6 +289,12 @@ async def unregister_broker(t: Asker, v: int) -> None:
     await t.refused(ApiKey.UNREGISTER_BROKER, v, ErrorCode.BROKER_ID_NOT_REGISTERED, broker_id=NO_BROKER)
 
 
+async def unregister_controller(t: Asker, v: int) -> None:
+    key = ApiKey.UNREGISTER_CONTROLLER
+    await t.refused(key, v, ErrorCode.INVALID_REQUEST, controller_id=CONTROLLER_ID)
+    await t.refused(key, v, ErrorCode.CONTROLLER_ID_NOT_REGISTERED, controller_id=NO_BROKER)
+
+
 async def list_config_resources(t: Asker, v: int) -> None:
     await t.well(ApiKey.LIST_CONFIG_RESOURCES, v, resource_types=[])
     if v:
@@ -385,8 +392,9 @@ _OTHERS: Final[dict[ApiKey, Case]] = {
         alter_configs, incremental_alter_configs, alter_replica_log_dirs, describe_log_dirs, create_partitions,
         elect_leaders, alter_partition_reassignments, list_partition_reassignments, describe_client_quotas,
         alter_client_quotas, describe_user_scram_credentials, describe_quorum, update_features, describe_cluster,
-        describe_producers, unregister_broker, list_config_resources, describe_topic_partitions, alter_partition,
-        envelope, fetch_snapshot, broker_registration, broker_heartbeat, allocate_producer_ids,
+        describe_producers, unregister_broker, unregister_controller, list_config_resources,
+        describe_topic_partitions, alter_partition, envelope,
+        fetch_snapshot, broker_registration, broker_heartbeat, allocate_producer_ids,
         assign_replicas_to_dirs,
     )
 }  # fmt: skip

@@ -187,7 +187,7 @@ async def registered(t: Asker, number: int, version: int = 4) -> int:
         cluster_id=t.cluster_id,
         incarnation_id=UUID(int=1000 + number),
         listeners=[{"name": "PLAINTEXT", "host": "h", "port": 9, "security_protocol": 0}],
-        features=[{"name": "metadata.version", "min_supported_version": 7, "max_supported_version": 30}],
+        features=[{"name": "metadata.version", "min_supported_version": 7, "max_supported_version": 33}],
         rack=None,
         log_dirs=[UUID(int=2000 + number)],
     )

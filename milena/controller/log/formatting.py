@@ -1,6 +1,6 @@
 """The first records of a new metadata log, as ``kafka-storage format`` writes them.
 
-A new cluster starts at metadata.version 4.3 with every other feature at level 0, unless options say otherwise. The
+A new cluster starts at metadata.version 4.4 with every other feature at level 0, unless options say otherwise. The
 records are kept in ``bootstrap.checkpoint`` next to the metadata log until the first controller has appended them.
 """
 

@@ -69,6 +69,9 @@ def _check(batch: _Batch, record: object) -> None:
             batch.brokers[record.broker_id] = None
         case records.BrokerRegistrationChangeRecord():
             _check_epoch(batch, record.broker_id, record.broker_epoch)
+        case records.UnregisterControllerRecord():
+            if record.controller_id not in batch.image.controllers:
+                raise BrokenInvariant(f"controller {record.controller_id} is unregistered but unknown")
         case records.ProducerIdsRecord():
             _producer_ids(batch, record)
         case records.FeatureLevelRecord():

@@ -140,6 +140,14 @@ def _set_fenced(image: MetadataImage, delta: Delta, broker_id: int, epoch: int, 
     _change_broker(image, delta, change)
 
 
+def _unregister_controller(image: MetadataImage, delta: Delta, record: records.UnregisterControllerRecord) -> None:
+    node = NodeId(record.controller_id)
+    if node not in image.controllers:
+        raise ReplayError(f"controller {node} is unregistered but unknown")
+    del image.controllers[node]
+    delta.controllers.add(node)
+
+
 def _register_controller(image: MetadataImage, delta: Delta, record: records.RegisterControllerRecord) -> None:
     node = NodeId(record.controller_id)
     features = {
@@ -273,6 +281,7 @@ _APPLY: Final[dict[type[records.MetadataRecord], Callable[[MetadataImage, Delta,
     records.FenceBrokerRecord: lambda image, delta, r: _set_fenced(image, delta, r.id, r.epoch, True),
     records.UnfenceBrokerRecord: lambda image, delta, r: _set_fenced(image, delta, r.id, r.epoch, False),
     records.RegisterControllerRecord: _register_controller,
+    records.UnregisterControllerRecord: _unregister_controller,
     records.TopicRecord: _create_topic,
     records.RemoveTopicRecord: _remove_topic,
     records.PartitionRecord: _create_partition,

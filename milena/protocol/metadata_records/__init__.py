@@ -1,4 +1,4 @@
-"""The records of ``__cluster_metadata-0`` that Kafka 4.3 writes and reads.
+"""The records of ``__cluster_metadata-0`` that Kafka 4.4 writes and reads.
 
 A record is encoded as frame version (1), key (the record's type) and version, all unsigned varints, and the fields. The
 cluster's metadata.version determines the version that is written; every version can be read. The module of access
@@ -19,6 +19,7 @@ from milena.protocol.metadata_records.brokers import (
     RegisterControllerRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UnregisterControllerRecord,
 )
 from milena.protocol.metadata_records.cluster import (
     AbortTransactionRecord,
@@ -67,6 +68,7 @@ __all__ = [
     "UnfenceBrokerRecord",
     "UnknownRecord",
     "UnregisterBrokerRecord",
+    "UnregisterControllerRecord",
     "ZkMigrationStateRecord",
     "decode_record",
     "decode_versioned_record",
@@ -74,8 +76,8 @@ __all__ = [
     "record_types",
 ]
 
-LATEST_METADATA_VERSION: Final = 30
-"""metadata.version of Kafka 4.3 (4.3-IV0)."""
+LATEST_METADATA_VERSION: Final = 33
+"""metadata.version of Kafka 4.4 (4.4-IV2)."""
 
 _FRAME_VERSION: Final = 1
 
@@ -100,6 +102,7 @@ _TYPES: Final[dict[int, type[MetadataRecord]]] = {
         EndTransactionRecord,
         AbortTransactionRecord,
         RegisterControllerRecord,
+        UnregisterControllerRecord,
         ClearElrRecord,
     )
 }

@@ -115,6 +115,15 @@ class BrokerRegistrationChangeRecord(MetadataRecord):
 
 
 @versioned
+class UnregisterControllerRecord(MetadataRecord):
+    """A controller's registration was removed. Written from metadata.version 33 (4.4-IV2)."""
+
+    KEY: ClassVar[int] = 29
+
+    controller_id: int = field(metadata=INT32)
+
+
+@versioned
 class RegisterControllerRecord(MetadataRecord):
     """A controller registered. Written from metadata.version 15 (3.7-IV0)."""
 

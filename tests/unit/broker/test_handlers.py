@@ -47,6 +47,7 @@ from milena.broker.apis import (
     produce,
     sync_group,
     unregister_broker,
+    unregister_controller,
     update_features,
 )
 from milena.broker.server import Broker
@@ -91,6 +92,7 @@ HANDLERS: Final[list[Callable[[Broker, RequestContext, Any], Answer]]] = [
     produce.handle,
     sync_group.handle,
     unregister_broker.handle,
+    unregister_controller.handle,
     update_features.handle,
 ]
 

@@ -48,7 +48,7 @@ class Cluster:
         self.changes: list[PartitionChangeRecord] = []
         """All that were written."""
         self.now = 100.0
-        levels = {"metadata.version": 30} | (features or {})
+        levels = {"metadata.version": 33} | (features or {})
         self.write([FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items()])
         for broker in range(1, brokers + 1):
             self.start_broker(broker)

@@ -22,7 +22,7 @@ from tests.unit.controller.cluster import CLUSTER_ID, directory, incarnation
 
 HOST, PORT = "c1", 9093
 RANGES = [
-    {"name": "metadata.version", "min_supported_version": 7, "max_supported_version": 30},
+    {"name": "metadata.version", "min_supported_version": 7, "max_supported_version": 33},
     {"name": "kraft.version", "min_supported_version": 0, "max_supported_version": 1},
 ]
 

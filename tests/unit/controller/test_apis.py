@@ -53,8 +53,8 @@ def test_api_versions_tell_the_levels_and_the_offset_of_their_last_change() -> N
     async def steps(site: Site) -> None:
         answers = site.controller.api_versions
         first = decode_api_versions_response(4, answers.body(4))
-        assert (first.finalized, first.finalized_epoch) == ({"metadata.version": 30}, 3)
-        assert (first.supported["metadata.version"], first.supported["kraft.version"]) == ((7, 30), (0, 0))
+        assert (first.finalized, first.finalized_epoch) == ({"metadata.version": 33}, 3)
+        assert (first.supported["metadata.version"], first.supported["kraft.version"]) == ((7, 33), (0, 0))
         await site.ask(ApiKey.DESCRIBE_QUORUM, topics=METADATA)
         update = {"feature": "group.version", "max_version_level": 1, "upgrade_type": 1}
         offset = site.controller.state.next_offset

@@ -88,7 +88,7 @@ BREAKING: dict[str, tuple[Sequence[object], str]] = {
         [ProducerIdsRecord(broker_id=1, broker_epoch=99, next_producer_id=1000)],
         "changed in epoch 99",
     ),
-    "a cluster without a version": ([FeatureLevelRecord(name="metadata.version", feature_level=0)], "from level 30"),
+    "a cluster without a version": ([FeatureLevelRecord(name="metadata.version", feature_level=0)], "from level 33"),
     "a level below zero": ([FeatureLevelRecord(name="kraft.version", feature_level=-1)], "to -1"),
 }
 

@@ -75,7 +75,7 @@ def test_releases_name_levels_of_metadata_version() -> None:
     names = metadata_version_names()
     expected = {"3.3": 7, "3.4": 8, "3.5": 11, "3.6": 14, "3.7": 19, "3.8": 20, "3.9": 21, "4.0": 25, "4.1": 27}
     assert {name: names[name] for name in expected} == expected
-    assert (names["4.2"], names["4.3"], names["3.3-IV3"], names["4.0-IV1"]) == (29, 30, 7, 23)
+    assert (names["4.3"], names["4.4"], names["4.4-IV1"], names["3.3-IV3"], names["4.0-IV1"]) == (30, 33, 32, 7, 23)
     assert metadata_version_of("4.3.1") == 30
     with pytest.raises(ValueError, match=r"'2\.8'; known are 3\.3, "):
         metadata_version_of("2.8")

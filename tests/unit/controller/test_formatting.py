@@ -21,7 +21,7 @@ DIRECTORY = UUID(int=5 << 70)
 
 
 def test_without_options_only_the_metadata_version_is_set() -> None:
-    assert [(r.name, r.feature_level) for r in Formatting().records()] == [("metadata.version", 30)]
+    assert [(r.name, r.feature_level) for r in Formatting().records()] == [("metadata.version", 33)]
     assert Formatting.parse().records() == Formatting().records()
 
 

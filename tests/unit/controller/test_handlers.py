@@ -31,6 +31,7 @@ from milena.controller.apis import (
     incremental_alter_configs,
     list_partition_reassignments,
     unregister_broker,
+    unregister_controller,
     update_features,
 )
 from milena.controller.server import Controller
@@ -59,6 +60,7 @@ HANDLERS: Final[list[Callable[[Controller, RequestContext, Any], Answer]]] = [
     incremental_alter_configs.handle,
     list_partition_reassignments.handle,
     unregister_broker.handle,
+    unregister_controller.handle,
     update_features.handle,
 ]
 

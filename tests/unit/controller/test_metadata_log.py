@@ -43,7 +43,7 @@ def test_an_empty_directory_is_formatted_and_the_log_begins_as_kafkas() -> None:
         meta = decode_meta_properties(disk.read("/data/meta.properties"))
         assert (meta.cluster_id, meta.node_id) == (CLUSTER_ID, 1000)
         assert meta.directory_id is not None
-        assert read_bootstrap(disk, "/data") == [FeatureLevelRecord(name="metadata.version", feature_level=30)]
+        assert read_bootstrap(disk, "/data") == [FeatureLevelRecord(name="metadata.version", feature_level=33)]
         state = json.loads(disk.read(f"{FOLDER}/quorum-state"))
         assert (state["leaderId"], state["leaderEpoch"], state["data_version"]) == (1000, 1, 0)
         change, *records = content(site.controller.metadata)
@@ -51,7 +51,7 @@ def test_an_empty_directory_is_formatted_and_the_log_begins_as_kafkas() -> None:
         assert change.leader_id == 1000
         assert records[:3] == [
             BeginTransactionRecord(name="Bootstrap records"),
-            FeatureLevelRecord(name="metadata.version", feature_level=30),
+            FeatureLevelRecord(name="metadata.version", feature_level=33),
             EndTransactionRecord(),
         ]
         assert isinstance(records[3], RegisterControllerRecord)
@@ -69,7 +69,7 @@ def test_each_start_is_an_epoch_and_finds_all_that_was_answered() -> None:
         assert site.controller.metadata.epoch == 2
         assert site.controller.cluster_id == CLUSTER_ID
         assert len(site.controller.state.image.topics["t"].partitions) == 3
-        assert site.controller.state.image.metadata_version == 30
+        assert site.controller.state.image.metadata_version == 33
         site.machine.kill()
         site = await site.restart()
         assert site.controller.metadata.epoch == 3
@@ -245,7 +245,7 @@ def test_a_missing_bootstrap_file_means_the_usual_levels() -> None:
         for path in [path for path in storage.files if FOLDER in path or BOOTSTRAP_FILE in path]:
             del storage.files[path]
         site = await site.restart()
-        assert site.controller.state.image.features == {"metadata.version": 30}
+        assert site.controller.state.image.features == {"metadata.version": 33}
 
     simulate(run, seed=11)
 

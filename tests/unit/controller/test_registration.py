@@ -28,7 +28,7 @@ def test_the_broker_epoch_is_the_offset_of_the_registration_and_the_broker_start
     assert cluster.register(1) == expected
     registered = cluster.state.image.brokers[1]
     assert (registered.epoch, registered.fenced, registered.log_dirs) == (expected, True, (directory(1),))
-    assert registered.features["metadata.version"] == (7, 30)
+    assert registered.features["metadata.version"] == (7, 33)
 
 
 def test_a_second_incarnation_must_wait_for_the_session_of_the_first() -> None:
@@ -68,7 +68,7 @@ def test_the_same_incarnation_amends_its_registration_and_keeps_epoch_and_state(
         ),
         ({"features": {}}, ErrorCode.INVALID_REGISTRATION),
         ({"features": {"metadata.version": (7, 29)}}, ErrorCode.UNSUPPORTED_VERSION),
-        ({"features": {"metadata.version": (7, 30), "group.version": (1, 1)}}, ErrorCode.UNSUPPORTED_VERSION),
+        ({"features": {"metadata.version": (7, 33), "group.version": (1, 1)}}, ErrorCode.UNSUPPORTED_VERSION),
         ({"features": {**RANGES, "kraft.version": (1, 1)}}, ErrorCode.UNSUPPORTED_VERSION),
     ],
 )
@@ -87,8 +87,8 @@ def test_what_kafka_takes_is_taken() -> None:
 
 def test_a_finalized_feature_that_a_broker_does_not_name_is_one_it_lacks() -> None:
     cluster = Cluster(features={"group.version": 1})
-    named = {"metadata.version": (7, 30), "group.version": (0, 1)}
-    assert refusal(cluster, 1, features={"metadata.version": (7, 30)}) is ErrorCode.UNSUPPORTED_VERSION
+    named = {"metadata.version": (7, 33), "group.version": (0, 1)}
+    assert refusal(cluster, 1, features={"metadata.version": (7, 33)}) is ErrorCode.UNSUPPORTED_VERSION
     assert cluster.register(1, features=named)
 
 
@@ -132,10 +132,10 @@ def test_with_elr_a_clean_restart_without_a_directory_ends_the_eligibility_of_wh
 
 
 @pytest.mark.parametrize("elr", [0, 1])
-@pytest.mark.parametrize("level", [19, 30])
+@pytest.mark.parametrize("level", [19, 33])
 def test_kafka_18106_an_unclean_restart_changes_leader_and_epoch_of_what_it_led(elr: int, level: int) -> None:
     """It was not fenced before: the registration itself must end the leaderships of the former incarnation."""
-    features = {"metadata.version": level, "eligible.leader.replicas.version": elr if level == 30 else 0}
+    features = {"metadata.version": level, "eligible.leader.replicas.version": elr if level == 33 else 0}
     cluster = Cluster(2, features=features)
     cluster.assign_topic(1, 2, name="shared")
     cluster.assign_topic(1, 2, name="alone", isr=[1])

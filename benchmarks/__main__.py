@@ -1,4 +1,4 @@
-"""`make bench`: the same work against both forms of Milena, Kafka 4.3.1 and kfake, in one run and in turns; the ratios,
+"""`make bench`: the same work against both forms of Milena, Kafka 4.4.0 and kfake, in one run and in turns; the ratios,
 and JSON in benchmarks/results.
 
 Stages: start latency crowd fan-out group throughput codecs scans replicated replicated-load partitions many cleaning

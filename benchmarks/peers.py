@@ -86,7 +86,7 @@ class Milena:
 
 
 class Kafka:
-    """Kafka 4.3.1 from the jars of tests/oracle/pom.xml. Formatting its directories is not counted."""
+    """Kafka 4.4.0 from the jars of tests/oracle/pom.xml. Formatting its directories is not counted."""
 
     name = "kafka"
 

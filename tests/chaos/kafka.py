@@ -1,4 +1,4 @@
-"""Chaos on Apache Kafka 4.3.1: the same faults, clients and verdict as for Milena, to compare the two."""
+"""Chaos on Apache Kafka 4.4.0: the same faults, clients and verdict as for Milena, to compare the two."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Apache Kafka 4.3.1 as test oracle: its jars, and its tools as processes.
+"""Apache Kafka 4.4.0 as test oracle: its jars, and its tools as processes.
 
 KAFKA_LIBS names a folder that has the jars already. Otherwise Maven copies them into the user's cache once.
 """
@@ -13,9 +13,19 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-VERSION = "4.3.1"
+VERSION = "4.4.0"
+TEST_VERSION = "4.3.1"
+"""The version of the jars with Kafka's test classes."""
 POM = Path(__file__).with_name("pom.xml")
-NEEDED = (f"kafka-tools-{VERSION}.jar", f"kafka-storage-{VERSION}-test.jar", f"kafka-streams-{VERSION}.jar")
+OLDER = "older"
+"""The folder of the clients of ``TEST_VERSION``, last on the class path: its test classes need classes that have moved
+since."""
+NEEDED = (
+    f"kafka-tools-{VERSION}.jar",
+    f"kafka-storage-{TEST_VERSION}-test.jar",
+    f"kafka-streams-{VERSION}.jar",
+    f"{OLDER}/kafka-clients-{TEST_VERSION}.jar",
+)
 """Jars that must be present. If they are, the other jars are assumed to be present too."""
 QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 """JVM options for short runs: the compiler and the garbage collector that start fastest."""
@@ -32,7 +42,7 @@ def jars() -> Path:
         raise NoKafka("java is not installed")
     named = os.environ.get("KAFKA_LIBS")
     cache_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = Path(named) if named else cache_home / "milena" / f"kafka-{VERSION}-tests-streams"
+    folder = Path(named) if named else cache_home / "milena" / f"kafka-{VERSION}-tests-older"
     missing = [jar for jar in NEEDED if not (folder / jar).exists()]
     if not missing:
         return folder
@@ -44,6 +54,10 @@ def jars() -> Path:
     with tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:
         goal = ["dependency:copy-dependencies", f"-DoutputDirectory={unfinished}/jars"]
         done = subprocess.run(["mvn", "-q", "-B", "-f", str(POM), *goal], capture_output=True, text=True, check=False)
+        older = f"-Dartifact=org.apache.kafka:kafka-clients:{TEST_VERSION}"
+        if done.returncode == 0:
+            copied = ["mvn", "-q", "-B", "dependency:copy", older, f"-DoutputDirectory={unfinished}/jars/{OLDER}"]
+            done = subprocess.run(copied, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise NoKafka(f"Maven did not answer: {done.stdout.strip()[-300:]}")
         try:
@@ -56,7 +70,7 @@ def jars() -> Path:
 
 def java(main: str, *arguments: str, options: Sequence[str] = QUICK, heap: str = "256m") -> list[str]:
     """Return the command line that runs a main class of Kafka."""
-    return ["java", f"-Xmx{heap}", *options, "-cp", f"{jars()}/*", main, *arguments]
+    return ["java", f"-Xmx{heap}", *options, "-cp", f"{jars()}/*:{jars()}/{OLDER}/*", main, *arguments]
 
 
 def tool(main: str, *arguments: str, timeout: float = 60, check: bool = True) -> str:

@@ -1,4 +1,4 @@
-"""A Kafka 4.3.1 cluster of one controller and some brokers, as test oracle for replication."""
+"""A Kafka 4.4.0 cluster of one controller and some brokers, as test oracle for replication."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One combined Kafka 4.3.1 node, controller and broker in one process."""
+"""One combined Kafka 4.4.0 node, controller and broker in one process."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ async def test_the_observer_follows_a_kafka_controller(kafka_node: KafkaNode, tm
             n: (p.leader, p.isr) for n, p in view.partitions.items()
         }
         assert image.config(TOPIC_RESOURCE, "seen") == {"retention.ms": "9876"}
-        assert image.metadata_version == 30 and not image.brokers[1].fenced
+        assert image.metadata_version == 33 and not image.brokers[1].fenced
         assert observer.quorum.leader == 1 and observer.leader_address == kafka_node.controller
         await admin.delete_topics(client, ["seen"])
         await admin.create_topics(client, [admin.NewTopic("later", 1, 1)])

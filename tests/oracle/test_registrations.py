@@ -1,4 +1,4 @@
-"""BrokerRegistration to Kafka 4.3.1's controller and to Milena's: accepted, refused, and fatal to Kafka's controller.
+"""BrokerRegistration to Kafka 4.4.0's controller and to Milena's: accepted, refused, and fatal to Kafka's controller.
 
 The invalid ones are last: Kafka's controller resigns after three of them, and ends after the fourth.
 """

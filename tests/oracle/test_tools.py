@@ -109,7 +109,7 @@ def test_topic_configurations(tools: Tools, server: Server, topic: str) -> None:
     tools(CONFIGS, *server, *one, "--alter", "--delete-config", "retention.ms")
     everything = tools(CONFIGS, *server, *one, "--describe", "--all")
     assert "retention.ms=604800000 sensitive=false synonyms={}" in everything
-    assert len(everything.splitlines()) == 34
+    assert len(everything.splitlines()) == 38
     for wrong, error in {
         "retention.ms=soon": "Invalid value soon for configuration retention.ms",
         "retention.seconds=5": "Unknown topic config name: retention.seconds",
@@ -279,7 +279,7 @@ def test_tools_connect_directly_to_the_controller(tools: Tools, cluster: LocalCl
     (endpoint,) = cluster.controller.listeners.values()
     controller = ("--bootstrap-controller", endpoint)
     assert "LeaderId:               100" in tools(QUORUM, *controller, "describe", "--status")
-    assert re.search(r"metadata\.version\s.*Level: 4\.3-IV0", tools(FEATURES, *controller, "describe"))
+    assert re.search(r"metadata\.version\s.*Level: 4\.4-IV2", tools(FEATURES, *controller, "describe"))
     listed = tools(CLUSTER, "list-endpoints", *controller).splitlines()[1:]
     assert [line.split() for line in listed] == [["100", *endpoint.split(":"), "null", "controller"]]
     node = ("--entity-type", "brokers", "--entity-name", "100")
@@ -299,11 +299,11 @@ def test_every_api_and_version(tools: Tools, server: Server) -> None:
 
 def test_features(tools: Tools, server: Server) -> None:
     described = tools(FEATURES, *server, "describe")
-    assert re.search(r"metadata\.version\s.*FinalizedVersionLevel: 4\.3-IV0", described)
+    assert re.search(r"metadata\.version\s.*FinalizedVersionLevel: 4\.4-IV2", described)
     levels = dict(re.findall(r"Feature: (\S+) .*FinalizedVersionLevel: (\S+)", described))
     assert {name for name, level in levels.items() if level != "0"} == {"metadata.version"}
     assert re.search(r"kraft\.version\s+SupportedMinVersion: 0\s+SupportedMaxVersion: 1\s+Final\S+ 0", described)
-    unchanged = tools(FEATURES, *server, "upgrade", "--metadata", "4.3-IV0", "--dry-run")
-    assert "metadata.version can be upgraded to 30." in unchanged
+    unchanged = tools(FEATURES, *server, "upgrade", "--metadata", "4.4-IV2", "--dry-run")
+    assert "metadata.version can be upgraded to 33." in unchanged
     refused = tools.refusal(FEATURES, *server, "upgrade", "--feature", "group.version=1")
     assert re.search(r"group\.version cannot be set to level 1: Broker [123] does not support it", refused)

@@ -14,7 +14,7 @@ TOOLS: Final = "org.apache.kafka.tools"
 
 TOPICS: Final = f"{TOOLS}.TopicCommand"
 ACLS: Final = f"{TOOLS}.AclCommand"
-CONFIGS: Final = "kafka.admin.ConfigCommand"
+CONFIGS: Final = "org.apache.kafka.tools.ConfigCommand"
 GROUPS: Final = f"{TOOLS}.consumer.group.ConsumerGroupCommand"
 ALL_GROUPS: Final = f"{TOOLS}.GroupsCommand"
 OFFSETS: Final = f"{TOOLS}.GetOffsetShell"

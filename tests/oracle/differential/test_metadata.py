@@ -21,10 +21,10 @@ def named(*names: str | None) -> list[dict[str, Any]]:
     return [{"name": name, "topic_id": NO_TOPIC_ID} for name in names]
 
 
-@pytest.mark.parametrize("version", [*versions(ApiKey.API_VERSIONS), 5, 99])
+@pytest.mark.parametrize("version", [*versions(ApiKey.API_VERSIONS), 6, 99])
 def test_api_versions(pair: Pair, version: int) -> None:
     """The responses are equal except for features that Milena does not support, which it does not list."""
-    if version > 4:
+    if version > 5:
         pair.send_raw(ApiKey.API_VERSIONS, version, b"")
         answers = pair.receive(ApiKey.API_VERSIONS, 0)
     else:
@@ -34,6 +34,20 @@ def test_api_versions(pair: Pair, version: int) -> None:
     features = [{one["name"]: one for one in answer.get("supported_features", [])} for answer in answers.both]
     assert all(features[0][name] == one for name, one in features[1].items())
     answers.check("ApiVersions", CHANGING)
+
+
+@pytest.mark.parametrize(
+    ("intended", "code"),
+    [
+        ({"cluster_id": "another", "node_id": 1}, ErrorCode.REBOOTSTRAP_REQUIRED),
+        ({"cluster_id": "", "node_id": 1}, ErrorCode.REBOOTSTRAP_REQUIRED),
+        ({"cluster_id": "another"}, ErrorCode.INVALID_REQUEST),
+        ({"node_id": 1}, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_clients_that_mean_another_cluster(pair: Pair, intended: dict[str, Any], code: ErrorCode) -> None:
+    answers = pair.ask(ApiKey.API_VERSIONS, 5, **SOFTWARE, **intended)
+    assert [answer["error_code"] for answer in answers.both] == [code, code]
 
 
 @pytest.mark.parametrize("name", ["", " ", "-x", "x-", "a_b", "x" * 300, "ä"])

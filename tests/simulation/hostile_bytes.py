@@ -27,7 +27,7 @@ from milena.protocol.requests.fetch_request import decode_fetch_request
 from milena.protocol.requests.fetch_response import decode_fetch_response
 from milena.protocol.requests.headers import RequestHeader, parse_request_header, request_header
 from milena.protocol.requests.produce import decode_produce_request, decode_produce_response
-from milena.protocol.schemas.registry import Role
+from milena.protocol.schemas.registry import REGISTRY, Role
 from milena.protocol.types import Offset
 from milena.storage.files.checkpoints import decode_clean_shutdown, decode_epochs, decode_offsets
 from milena.storage.files.producer_snapshot import decode_snapshot
@@ -35,7 +35,7 @@ from milena.storage.files.txn_index import decode_aborted
 from milena.storage.log.batch_scan import scan_batches
 from tests.attack.mutations import mutate
 from tests.attack.requests import Api, Requests, Target, apis
-from tests.unit.protocol.kio_samples import kio_bytes, kio_class, sample
+from tests.unit.protocol.kio_samples import kio_bytes, kio_class, kio_versions, sample
 
 ROUNDS: Final = 4
 LIMIT: Final = 1 << 20
@@ -161,7 +161,7 @@ def requests(rnd: random.Random) -> Iterator[str]:
         yield f"{key.name} {version} {outcome(messages.decode_request, key, version, body)}"
         frame = mutate(request_header(key, version, rnd.randrange(2**31), "client") + body, rnd)
         yield f"header {outcome(lambda frame: plain(parse_request_header(frame)[0]), memoryview(frame))}"
-        if key in BY_HAND:
+        if key in BY_HAND and version in kio_versions(REGISTRY[key]):
             answer = mutate(kio_bytes(sample(kio_class(key, version, "response"), rnd)), rnd)
             for decode, data in zip(BY_HAND[key], (body, answer), strict=True):
                 found = outcome(lambda decode, *of: plain(decode(*of)), decode, version, memoryview(data))

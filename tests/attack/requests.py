@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Iterator
-from importlib import import_module
 from types import UnionType
 from typing import Any, Final, NamedTuple, get_args, get_origin
 from uuid import UUID
@@ -15,6 +14,7 @@ from milena.protocol.records.batch import Codec
 from milena.protocol.records.records import Record, build_batch
 from milena.protocol.requests import messages
 from milena.protocol.requests.headers import request_header
+from milena.protocol.schemas.message_classes import message_class
 from milena.protocol.schemas.registry import Role, served
 
 INTEGERS: Final = {"int8": 7, "int16": 15, "uint16": 16, "int32": 31, "int64": 63}
@@ -150,10 +150,7 @@ class Requests:
 
 
 def _schema(api: Api) -> type[Any]:
-    module = import_module(f"kio.schema.{api.key.name.lower()}.v{api.version}.request")
-    found: type[Any] = next(
-        cls for cls in reversed(vars(module).values()) if getattr(cls, "__type__", None) is not None
-    )
+    found: type[Any] = message_class(api.key, api.version, "request")
     return found
 
 

@@ -40,7 +40,8 @@ def _imported(path: str) -> ModuleType | None:
 
 @contextmanager
 def _without_hypothesis() -> Iterator[None]:
-    """Hide the package hypothesis from kio, which would import it if it is installed. That takes 250 ms."""
+    """Hide the package hypothesis from kio, which would import it if it is installed. That takes 250 ms.
+    ``lean_import`` hides more, such as ssl, which another thread may import while a node serves."""
     if "kio.static.primitive" in sys.modules:
         yield
         return

@@ -25,8 +25,8 @@ def repeated(records: Iterable[tuple[int, str]]) -> dict[str, list[int]]:
 
 
 async def copies_of(client: Cluster, place: TopicPartition, value: str, offsets: Sequence[int]) -> Copies:
-    """Return the copies of a value; those that have been cleaned meanwhile, or whose batch has no producer id, are left
-    out. Raise KafkaError, ChannelError."""
+    """Return the copies of a value. Left out are copies that the cleaner has removed since the log was read, and those
+    in a batch without a producer id. Raises KafkaError, ChannelError."""
     found: list[tuple[int, int, int, int]] = []
     for offset in offsets:
         raw = await read_raw(client, *place, offset, committed=False, max_bytes=BYTES)

@@ -18,11 +18,11 @@ from milena.broker.controller_link.controller_link import ControllerLink
 from milena.broker.controller_link.lifecycle import (
     CONTROLLED_SHUTDOWN_TIMEOUT,
     IN_KAFKA,
-    SUPPORTED_FEATURES,
     BrokerState,
     Lifecycle,
     Registration,
     advertised_listeners,
+    supported_features,
 )
 from milena.broker.controller_link.membership import cluster_of
 from milena.broker.controller_link.producer_ids import ProducerIds
@@ -102,7 +102,11 @@ class Broker:
         self.sessions = FetchSessions(runtime.clock, runtime.random, slots)
         self.metadata_answers = AnswerCache()
         self.api_versions = ApiVersionsAnswers(
-            Role.BROKER, SUPPORTED_FEATURES, identity=lambda: (self.cluster_id, self.node_id)
+            Role.BROKER,
+            supported_features(config.release),
+            release=config.release,
+            identity=lambda: (self.cluster_id, self.node_id),
+            controller=lambda: self.controller.served,
         )
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.selects_replicas = config.get_str_or_none("replica.selector.class") is not None
@@ -208,6 +212,7 @@ class Broker:
             rules=rules,
             holding=True,
             inter_broker=config.inter_broker_listener,
+            release=config.release,
         )
 
     # -- for API modules
@@ -353,6 +358,7 @@ class Broker:
             ],
             previous_epoch=self.logs.previous_broker_epoch,
             compacts_tier=compacts_tier(self.config),
+            release=self.config.release,
         )
 
     # -- listeners

@@ -73,7 +73,10 @@ class NodeProcess:
         from milena.controller.log.formatting import Formatting
 
         return Formatting.parse(
-            cluster_id=self._cluster_id, features=values.feature, release_version=values.release_version
+            cluster_id=self._cluster_id,
+            features=values.feature,
+            release_version=values.release_version,
+            release=self._config.release,
         )
 
     async def run(self, runtime: Runtime, stop: Stop) -> int:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Final
 
 from milena.config.definitions import REQUIRED
-from milena.config.keys import DYNAMIC_KEYS, KEYS, REMOVED, REMOVED_FROM_MILENA, UNSUPPORTED
+from milena.config.keys import REMOVED, REMOVED_FROM_MILENA, Keys, keys_of, release_in
 from milena.config.protection import security_keys, warning
 from milena.config.providers import PLUG_IN_PREFIXES
 from milena.config.sources import VARIABLE, Settings, variable_of
 from milena.config.unknown_keys import UnknownKey, listed, unknown_key
 from milena.config.values import ConfigError, Value
+from milena.releases import NEWEST
 
 SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "log.roll.ms": ("log.roll.hours",),
@@ -35,11 +35,6 @@ FREE_PREFIXES: Final = (
 """Prefixes of the keys of plug-ins and of single listeners."""
 
 ROLE_SYNONYMS: Final = (("node.id", "broker.id"), ("broker.id", "node.id"))
-
-
-@cache
-def defaults() -> dict[str, Value]:
-    return {key.name: key.default for key in DYNAMIC_KEYS.values() if key.default is not REQUIRED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +67,14 @@ def parse_settings(settings: Settings) -> Parsed:
 
     Raises ConfigError, naming the source, for invalid values, and for unknown keys that were typed as arguments.
     """
+    keys = keys_in(settings)
     unknown = unknown_keys(settings)
     refused = [key for key in unknown if settings[key.name].typed and key.name not in REMOVED | REMOVED_FROM_MILENA]
     if refused:
         raise ConfigError(refused[0].error)
     values: dict[str, Value] = {}
     for name, setting in settings.items():
-        key = KEYS.get(name)
+        key = keys.broker.get(name)
         if key is not None:
             try:
                 values[name] = key.parse(setting.value)
@@ -90,25 +86,33 @@ def parse_settings(settings: Settings) -> Parsed:
     for name, other in ROLE_SYNONYMS:
         if name not in values and other in values:
             values[name] = values[other]
-    others = UNSUPPORTED.difference(security_keys(settings))
+    others = keys.unsupported.difference(security_keys(settings))
     unsupported = tuple(f"{setting.source}: {name}" for name, setting in settings.items() if name in others)
     return Parsed(values, unknown, unsupported, warning(settings))
+
+
+def keys_in(settings: Settings) -> Keys:
+    """Return the keys of the release that the settings select."""
+    return keys_of(release_in({name: setting.value for name, setting in settings.items()}))
 
 
 def unknown_keys(settings: Settings) -> tuple[UnknownKey, ...]:
     """Return the settings with unknown keys. Keys with the prefixes of plug-ins and listeners are known."""
     free = (*FREE_PREFIXES, *(settings[name].value.strip() for name in PLUG_IN_PREFIXES if name in settings))
     prefixes = tuple(filter(None, free))
+    keys = keys_in(settings)
     return tuple(
-        unknown_key(name, setting)
+        unknown_key(name, setting, keys)
         for name, setting in settings.items()
-        if name not in KEYS and name not in UNSUPPORTED and not name.startswith(prefixes)
+        if name not in keys.broker and name not in keys.unsupported and not name.startswith(prefixes)
     )
 
 
 def require(values: Mapping[str, Value], settings: Settings) -> None:
     """Raise ConfigError, which names what to set, if a key without default is missing."""
-    missing = [key.name for key in KEYS.values() if key.default is REQUIRED and key.name not in values]
+    missing = [
+        key.name for key in keys_in(settings).broker.values() if key.default is REQUIRED and key.name not in values
+    ]
     if not missing:
         return
     of_zookeeper = next((name for name in settings if name.startswith("zookeeper.")), None)
@@ -145,7 +149,9 @@ def _single_node(node: object, given: Mapping[str, str]) -> dict[str, str]:
     }
     protocols = given.get("listener.security.protocol.map", "")
     if not protocols and any(entry.upper().startswith(("SSL:", "SASL_")) for entry in entries):
-        protocols = str(defaults()["listener.security.protocol.map"])  # without it the controller's would be missing
+        protocols = str(
+            keys_of(NEWEST).defaults["listener.security.protocol.map"]
+        )  # without it the controller's would be missing
     if protocols and f"{name.upper()}:" not in protocols.upper():
         wanted["listener.security.protocol.map"] = f"{name}:PLAINTEXT,{protocols}"
     changed = {key: value for key, value in wanted.items() if given.get(key, "").strip() != value}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
 
@@ -25,7 +26,8 @@ from milena.config.validators import (
     Validator,
     Voters,
 )
-from milena.config.values import Type, parse
+from milena.config.values import Type, Value, parse
+from milena.releases import ABSENT, KEY, NEWEST, RELEASES, differences
 
 _TABLE: Final = os.path.join(os.path.dirname(__file__), "keys.tsv")
 _SINGLE: Final[Mapping[str, Validator]] = {
@@ -100,3 +102,62 @@ REMOVED: Final = frozenset(row[1] for row in _ROWS if row[0] == "removed")
 """Keys of older releases of Kafka, which Kafka ignores too."""
 REMOVED_FROM_MILENA: Final = frozenset(row[1] for row in _ROWS if row[0] == "former")
 """Keys of earlier versions of Milena: files and stored metadata may have them, and requests cannot set them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of one release of Kafka, and Milena's own. A key that the release lacks keeps its default in
+    ``defaults``, so that the node can read it."""
+
+    release: str
+    broker: Mapping[str, Key]
+    dynamic: Mapping[str, Key]
+    topic: Mapping[str, Key]
+    unsupported: frozenset[str]
+    defaults: Mapping[str, Value]
+
+
+@cache
+def keys_of(release: str) -> Keys:
+    """Return the keys of a release."""
+    of_brokers, of_topics = differences(release, "broker"), differences(release, "topic")
+    dynamic = _of_release(DYNAMIC_KEYS, of_brokers)
+    absent = {name for name, text in of_brokers.items() if text == ABSENT}
+    every = {**DYNAMIC_KEYS, **dynamic}.values()
+    return Keys(
+        release,
+        _of_release(KEYS, of_brokers),
+        dynamic,
+        _of_release(TOPIC_KEYS, of_topics),
+        UNSUPPORTED - absent | differences(release, "former").keys(),
+        {key.name: key.default for key in every if key.default is not REQUIRED},
+    )
+
+
+def _of_release(keys: Mapping[str, Key], other: Mapping[str, str]) -> dict[str, Key]:
+    return {
+        name: _changed(key, other[name]) if name in other else key
+        for name, key in keys.items()
+        if other.get(name) != ABSENT
+    }
+
+
+def _changed(key: Key, text: str) -> Key:
+    """Return the key with the default and validator of an earlier release. A required key stays required."""
+    default, _, validator = text.partition(" ")
+    value = key.default if key.default is REQUIRED else parse(key.name, default, key.type)
+    return replace(key, default=value, validator=_validator(validator))
+
+
+def first_release(name: str) -> str | None:
+    """Return the first release that has a key of brokers or topics; None if all have it, or none has."""
+    for kind, known in (("broker", (*KEYS, *UNSUPPORTED)), ("topic", TOPIC_KEYS)):
+        if name in known and differences(RELEASES[0], kind).get(name) == ABSENT:
+            return next(release for release in RELEASES if differences(release, kind).get(name) != ABSENT)
+    return None
+
+
+def release_in(settings: Mapping[str, str]) -> str:
+    """Return the release that a configuration selects: the newest if it is not set, or not known."""
+    chosen = settings.get(KEY, NEWEST).strip()
+    return chosen if chosen in RELEASES else NEWEST

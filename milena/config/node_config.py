@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from milena.config.definitions import Mode
-from milena.config.keys import DYNAMIC_KEYS
+from milena.config.keys import keys_of
 from milena.config.node_rules import check
 from milena.config.node_values import NodeValues
 from milena.config.providers import check_dynamic_variables
 from milena.config.sources import Settings, plain
 from milena.config.values import ConfigError
+from milena.releases import NEWEST
 
 
 class NodeConfig(NodeValues):
@@ -34,13 +35,20 @@ class NodeConfig(NodeValues):
         return cls(plain({name.replace("_", "."): str(value) for name, value in (least | values).items()}))
 
 
-def check_dynamic(overrides: Mapping[str, str], *, per_broker: bool, after: Mapping[str, str] | None = None) -> None:
+def check_dynamic(
+    overrides: Mapping[str, str],
+    *,
+    per_broker: bool,
+    after: Mapping[str, str] | None = None,
+    release: str = NEWEST,
+) -> None:
     """Check a broker's dynamic configuration. Raises ConfigError with Kafka's message.
 
     ``per_broker``: the configuration of one broker, else the cluster-wide default. ``after``: the whole configuration
-    with the config providers, if ``overrides`` are only changes.
+    with the config providers, if ``overrides`` are only changes. ``release``: the release whose keys are checked.
     """
-    keys = {name: DYNAMIC_KEYS[name] for name in overrides if name in DYNAMIC_KEYS}
+    known = keys_of(release).dynamic
+    keys = {name: known[name] for name in overrides if name in known}
     fixed = sorted(name for name, key in keys.items() if key.mode is Mode.READ_ONLY)
     if fixed:
         raise ConfigError(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")

@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping
 from typing import Final, Self, TypeVar
 
-from milena.config.broker_config import defaults, parse_settings, require
+from milena.config.broker_config import keys_in, parse_settings, require
 from milena.config.definitions import Mode
-from milena.config.keys import DYNAMIC_KEYS
+from milena.config.keys import Keys
 from milena.config.listeners import Endpoint, Listeners, ip_overrides
 from milena.config.providers import resolve, resolve_dynamic
 from milena.config.sources import Settings
@@ -31,6 +31,8 @@ class NodeValues:
         settings = resolve(settings)
         self.originals: Mapping[str, str] = {name: setting.value for name, setting in settings.items()}
         """What was set, as text with the values of variables, including keys without effect."""
+        self.keys = keys_in(settings)
+        """The keys of the release that the node behaves like."""
         parsed = parse_settings(settings)
         static = parsed.values
         require(static, settings)
@@ -41,7 +43,7 @@ class NodeValues:
         self.static: Mapping[str, Value] = static
         self.dynamic_broker: Mapping[str, str] = {}
         self.dynamic_default: Mapping[str, str] = {}
-        self._values: dict[str, Value] = defaults() | static
+        self._values: dict[str, Value] = {**self.keys.defaults, **static}
         self.quorum_voters: dict[int, tuple[str, int]] = {
             int(voter.partition("@")[0]): _address(voter.partition("@")[2])
             for voter in self.get_list("controller.quorum.voters")
@@ -75,6 +77,11 @@ class NodeValues:
             os.path.abspath(folder) for folder in self.get_list("log.dirs") or self.get_list("log.dir")
         )
         self.metadata_log_dir = os.path.abspath(self.get_str_or_none("metadata.log.dir") or self.log_dirs[0])
+
+    @property
+    def release(self) -> str:
+        """The release of Kafka that the node behaves like."""
+        return self.keys.release
 
     @property
     def controller_addresses(self) -> list[tuple[str, int]]:
@@ -134,16 +141,19 @@ class NodeValues:
         changed.__dict__.update(self.__dict__)
         changed.dynamic_default = dict(default)
         changed.dynamic_broker = dict(broker)
-        changed._values = (
-            defaults() | dict(self.static) | _usable(resolve_dynamic(default)) | _usable(resolve_dynamic(broker))
-        )
+        changed._values = {
+            **self.keys.defaults,
+            **self.static,
+            **_usable(self.keys, resolve_dynamic(default)),
+            **_usable(self.keys, resolve_dynamic(broker)),
+        }
         return changed
 
 
-def _usable(overrides: Mapping[str, str]) -> dict[str, Value]:
+def _usable(keys: Keys, overrides: Mapping[str, str]) -> dict[str, Value]:
     values: dict[str, Value] = {}
     for name, text in overrides.items():
-        key = DYNAMIC_KEYS.get(name)
+        key = keys.dynamic.get(name)
         if key is None or key.mode is Mode.READ_ONLY:
             continue
         try:

@@ -108,9 +108,9 @@ def _without_compaction(policy: Value) -> tuple[str, ...]:
 
 def effective_value(node: NodeValues, overrides: Mapping[str, str], name: str) -> Value:
     """Return one key's value: the topic's own, else the broker's, else Kafka's default."""
-    if name in overrides:
+    if name in overrides and name in node.keys.topic:
         try:
-            return TOPIC_KEYS[name].parse(overrides[name])
+            return node.keys.topic[name].parse(overrides[name])
         except ConfigError:
             return broker_value(node, name)
     return broker_value(node, name)
@@ -147,10 +147,10 @@ def validate_topic_config(
     if missing:
         raise ConfigError(f"Null value not supported for topic configs: {','.join(missing)}")
     for name in overrides:
-        if name not in TOPIC_KEYS:
+        if name not in node.keys.topic:
             raise ConfigError(f"Unknown topic config name: {name}")
     given = {name: text for name, text in overrides.items() if text is not None}
-    own = {name: TOPIC_KEYS[name].parse(text) for name, text in given.items()}
+    own = {name: node.keys.topic[name].parse(text) for name, text in given.items()}
     values = {**(broker_values(node) if defaults is None else defaults), **own}
     _check_compaction(values)
     check_topic(

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from milena.config.definitions import similarity
-from milena.config.keys import KEYS, REMOVED, REMOVED_FROM_MILENA, TOPIC_KEYS, UNSUPPORTED
+from milena.config.keys import REMOVED, REMOVED_FROM_MILENA, TOPIC_KEYS, Keys, first_release
 from milena.config.sources import Setting, variable_of
 from milena.config.synonyms import BROKER_SYNONYMS
+from milena.releases import KEY
 
 NEAR: Final = 0.85
 """From this similarity to a known key on, a key counts as a near miss: one or two wrong characters."""
@@ -101,12 +102,15 @@ class UnknownKey:
         return f"{self.source}: {self.name}{hint}"
 
 
-def unknown_key(name: str, setting: Setting) -> UnknownKey:
-    """Describe an unknown key."""
+def unknown_key(name: str, setting: Setting, keys: Keys) -> UnknownKey:
+    """Describe a key that is not one of ``keys``."""
+    newer = first_release(name)
     reason = reason_of(name)
+    if newer is not None and reason is None:
+        reason = f"a key of Kafka {newer}; {KEY} is {keys.release}"
     if reason is not None:
         return UnknownKey(name, setting.source, reason, None, near_miss=False)
-    found, how_similar = similarity(name.lower(), (*KEYS, *UNSUPPORTED))
+    found, how_similar = similarity(name.lower(), (*keys.broker, *sorted(keys.unsupported)))
     nearest = found if how_similar >= SIMILAR else None
     return UnknownKey(name, setting.source, None, nearest, near_miss=how_similar >= NEAR)
 

@@ -13,7 +13,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from functools import cached_property
 from socket import gethostname
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from milena.config.listeners import SECURITY_PROTOCOLS
 from milena.config.node_config import NodeConfig
@@ -35,13 +35,15 @@ from milena.node.metadata.snapshot_keeper import SnapshotKeeper, SnapshotPolicy
 from milena.node.metrics import Metrics
 from milena.node.rules.rules import Rules, uuid_namer
 from milena.node.serving.server import Server, ServerLimits
-from milena.protocol.features import KRAFT_VERSION, RANGES
+from milena.protocol.features import DISABLED, KRAFT_VERSION, METADATA_VERSION, metadata_version_name, ranges
 from milena.protocol.metadata_records import NoOpRecord
 from milena.protocol.requests.leaders import CurrentLeader, NodeEndpoint
 from milena.protocol.schemas.api_versions import ApiVersionsAnswers
 from milena.protocol.schemas.registry import Role
 from milena.protocol.types import NodeId, Offset
 from milena.protocol.uuids import to_text
+from milena.releases import KEY as KAFKA_VERSION
+from milena.releases import NEWEST
 from milena.runtime.context import Runtime
 from milena.runtime.limited_log import LimitedLog
 from milena.runtime.logging import get_logger
@@ -52,8 +54,12 @@ from milena.storage.manager.log_dir import DirectoryError, LogDir
 if TYPE_CHECKING:
     from milena.node.serving.lab_commands import LabCommands
 
-SUPPORTED_FEATURES: Final = {**RANGES, KRAFT_VERSION: (0, 0)}
-"""With static voters kraft.version stays at 0."""
+
+def supported_features(release: str) -> dict[str, tuple[int, int]]:
+    """Return the lowest and highest level of each feature of a controller that behaves like ``release``. With static
+    voters kraft.version stays at 0."""
+    return {name: levels for name, levels in ranges(release).items() if levels != DISABLED} | {KRAFT_VERSION: DISABLED}
+
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Fields)
@@ -80,7 +86,8 @@ class Controller:
         self.ready = False
         self.followers = Followers()
         self.polls = LongPolls(runtime.clock, runtime.contained)
-        self.api_versions = ApiVersionsAnswers(Role.CONTROLLER, SUPPORTED_FEATURES)
+        self.supported_features = supported_features(config.release)
+        self.api_versions = ApiVersionsAnswers(Role.CONTROLLER, self.supported_features, release=config.release)
         self.incarnation = runtime.random.uuid()
         self.rules = rules or Rules(runtime.clock, uuid_namer(lambda: self.state.image.topics_by_id), runtime.random)
         self.server = Server(
@@ -94,8 +101,9 @@ class Controller:
             metrics=self.metrics,
             rules=self.rules,
             holding=True,
+            release=config.release,
         )
-        self._formatting = formatting or Formatting()
+        self._formatting = formatting or Formatting.parse(release=config.release)
         self._tasks = runtime.new_tasks(f"controller {self.node_id}")
         self.log = get_logger("controller", node=self.node_id)
         self.client_log = LimitedLog(self.log, runtime.clock.monotonic)
@@ -157,6 +165,7 @@ class Controller:
         self._state = ControllerState(cluster_id, self.config, Sessions(timeout))
         self._metadata = MetadataLog(self.runtime, self.config, self._state, [self.node_id])
         self._open(self._metadata)
+        self._check_features(self._metadata, self._state)
         self._metadata.lead(self._tasks)
         await self._activate(self._metadata, self._state)
         policy = SnapshotPolicy(
@@ -200,12 +209,25 @@ class Controller:
         except ValueError as error:  # damaged batches, snapshots, records and quorum states raise subclasses of it
             raise DirectoryError(f"the metadata log in {metadata.folder} cannot be used: {error}") from error
 
+    def _check_features(self, metadata: MetadataLog, state: ControllerState) -> None:
+        """Raise DirectoryError if a feature has a level that this node does not support
+        (``FeatureControlManager.replay``)."""
+        for name, level in state.image.features.items():
+            low, high = self.supported_features.get(name, DISABLED)
+            if not low <= level <= high:
+                shown = f"{level} ({metadata_version_name(level)})" if name == METADATA_VERSION else str(level)
+                limit = "" if self.config.release == NEWEST else f" with {KAFKA_VERSION}={self.config.release}"
+                raise DirectoryError(
+                    f"the metadata log in {metadata.folder} cannot be used: {name} is {shown}, "
+                    f"and this node supports {low} to {high}{limit}"
+                )
+
     async def _activate(self, metadata: MetadataLog, state: ControllerState) -> None:
         bootstrap = read_bootstrap(self.runtime.disk, self.config.metadata_log_dir)
         records = self._formatting.records() if bootstrap is None else bootstrap
         metadata.write(activation_records(state, records))
         endpoints = [self._endpoint_image(name, address) for name, address in self.advertised().items()]
-        committed = metadata.write(registration_records(state, self.incarnation, endpoints, SUPPORTED_FEATURES))
+        committed = metadata.write(registration_records(state, self.incarnation, endpoints, self.supported_features))
         state.sessions.activate(state.image.brokers.values(), self.runtime.clock.monotonic())
         await committed
 

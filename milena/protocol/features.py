@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from milena.releases import ABSENT, differences
+
 METADATA_VERSION: Final = "metadata.version"
 KRAFT_VERSION: Final = "kraft.version"
 TRANSACTION_VERSION: Final = "transaction.version"
@@ -22,13 +24,15 @@ REMOTE_COMPACTION: Final = "milena.remote.log.compaction"
 the tier. Kafka's controller stores an unknown feature of a broker if level 0 is in its range
 (``ClusterControlManager.processRegistrationFeature``)."""
 
+DISABLED: Final = (0, 0)
+"""The range of a feature that a node does not support."""
 RANGES: Final[Mapping[str, tuple[int, int]]] = {
     METADATA_VERSION: (7, 33),
     KRAFT_VERSION: (0, 1),
     TRANSACTION_VERSION: (0, 2),
     GROUP_VERSION: (0, 1),
     ELR_VERSION: (0, 1),
-    SHARE_VERSION: (0, 1),
+    SHARE_VERSION: (0, 2),
     STREAMS_VERSION: (0, 1),
 }
 """The lowest and highest level of each feature in Kafka 4.4."""
@@ -72,6 +76,19 @@ METADATA_CHANGES: Final = frozenset({7, 8, 11, 13, 14, 15, 17, 23, 30, 32, 33})
 (``MetadataVersion.didMetadataChange``)."""
 
 
+def ranges(release: str) -> dict[str, tuple[int, int]]:
+    """Return the lowest and highest level of each feature in a release of Kafka."""
+    limits = differences(release, "feature")
+    return {name: _levels(limits[name]) if name in limits else levels for name, levels in RANGES.items()}
+
+
+def _levels(text: str) -> tuple[int, int]:
+    if text == ABSENT:
+        return DISABLED
+    low, _, high = text.partition("-")
+    return (int(low), int(high))
+
+
 def metadata_version_names() -> dict[str, int]:
     """Return the levels by name: ``4.0-IV3`` and, for the last level of each release, ``4.0``."""
     names: dict[str, int] = {}
@@ -94,6 +111,13 @@ def metadata_version_of(release: str) -> int:
         releases = ", ".join(name for name in names if "-" not in name)
         raise ValueError(f"unknown release version {release!r}; known are {releases} and their internal versions")
     return level
+
+
+def metadata_version_name(level: int) -> str:
+    """Return the name of a level, as in ``4.4-IV2``; the number if it has none."""
+    return next(
+        (name for name, found in metadata_version_names().items() if found == level and "-" in name), str(level)
+    )
 
 
 def unmet_dependency(feature: str, level: int, levels: Mapping[str, int]) -> str | None:

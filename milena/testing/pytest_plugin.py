@@ -3,7 +3,8 @@
     def test_orders(milena_cluster):
         producer = Producer({"bootstrap.servers": milena_cluster.bootstrap})
 
-``milena_cluster`` lives for the session; the ini option ``milena_brokers`` is its number of brokers (1).
+``milena_cluster`` lives for the session; the ini option ``milena_brokers`` is its number of brokers (1), and
+``milena_kafka_version`` the release of Kafka that it behaves like (the newest).
 ``milena_start`` starts clusters for one test: ``milena_start(brokers=3, overrides={...}, topics=["t:6:1"])``.
 The plugin imports only ``milena``: names like ``storage`` and ``runtime`` may belong to the user's project.
 """
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("milena_brokers", "brokers of the fixture milena_cluster", default="1")
+    parser.addini("milena_kafka_version", "the release of Kafka that milena_cluster behaves like", default="")
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +37,9 @@ def milena_cluster(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytes
     brokers = str(pytestconfig.getini("milena_brokers"))
     if not brokers.isdecimal() or not int(brokers):
         raise pytest.UsageError(f"milena_brokers = {brokers}: not a number of at least 1")
-    with LocalCluster.start(tmp_path_factory.mktemp("milena"), brokers=int(brokers)) as cluster:
+    version = str(pytestconfig.getini("milena_kafka_version"))
+    options = ("--kafka-version", version) if version else ()
+    with LocalCluster.start(tmp_path_factory.mktemp("milena"), brokers=int(brokers), options=options) as cluster:
         yield cluster
 
 

@@ -7,6 +7,7 @@ import sys
 
 from milena.command_line.errors import UserError, reason_of
 from milena.command_line.options import CommandLine, Option, key_value, port_number
+from milena.releases import RELEASES
 from milena.up.layout import DEFAULT_DIR, ClusterDir
 from milena.up.settings import BROKERS, HOST, PORT, load
 
@@ -24,6 +25,14 @@ def topic(text: str) -> tuple[str, str, str]:
         raise ValueError("write it as name:partitions:replicas, as in orders:6:1")
     partitions, replicas = (*counts, *("1", "1")[len(counts) :])
     return name, partitions, replicas
+
+
+def release(text: str) -> str:
+    """A release of Kafka, as in 4.3 or 4.3.1. Raises ValueError."""
+    name = ".".join(text.split(".")[:2])
+    if name not in RELEASES:
+        raise ValueError(f"the releases are {', '.join(RELEASES)}")
+    return name
 
 
 COMMAND = CommandLine(
@@ -57,6 +66,12 @@ COMMAND = CommandLine(
         Option("--cluster-id", "the id of a new cluster", "ID"),
         Option("--feature", "a feature's level for a new cluster", "NAME=LEVEL", many=True, convert=key_value),
         Option("--release-version", "the metadata version of a new cluster, as in 4.4", "VERSION"),
+        Option(
+            "--kafka-version",
+            "the release of Kafka that the nodes behave like: its API versions, feature levels, keys and defaults",
+            "VERSION",
+            convert=release,
+        ),
         Option(
             "--tier", "where tiered topics are stored: a folder, or a URL for fsspec (default: DIR/remote)", "PLACE"
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from milena.command_line.errors import UserError
+from milena.releases import KEY as KAFKA_VERSION
 from milena.up import private_files
 
 TYPE_CHECKING = False
@@ -92,6 +93,8 @@ def properties_of(settings: Settings, node: NodePlan, controller: NodePlan) -> d
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
         "log.dirs": ",".join(node.log_dirs),
     }
+    if settings.kafka_version:
+        properties[KAFKA_VERSION] = settings.kafka_version
     if node.role == "controller":
         properties["listeners"] = f"CONTROLLER://{controller.address}"
     else:

@@ -36,6 +36,8 @@ class Settings:
         self.host = HOST
         self.advertised_host = ""
         self.cluster_id = ""
+        self.kafka_version = ""
+        """The release of Kafka that all nodes behave like; "" means the newest."""
         self.controller_port: int | None = None
         self.tier = ""
         """An absolute folder, or a URL for fsspec; "" means ``DIR/remote``."""
@@ -70,7 +72,7 @@ class Settings:
 
     def take(self, values: Values) -> None:
         """Apply the options of the command line. Raises UserError."""
-        for key in ("brokers", "log_dirs", "port", "host", "advertised_host", "cluster_id"):
+        for key in ("brokers", "log_dirs", "port", "host", "advertised_host", "cluster_id", "kafka_version"):
             if key in values.given:
                 setattr(self, key, getattr(values, key))
         if {"override", "no_override"} & values.given:
@@ -157,7 +159,7 @@ def load(cluster: ClusterDir) -> Settings:
             settings.overrides.append((name, text))
         elif key in ("brokers", "log_dirs", "port", "controller_port", "metrics"):
             setattr(settings, key, int(value))
-        elif key in ("host", "advertised_host", "cluster_id", "tier"):
+        elif key in ("host", "advertised_host", "cluster_id", "kafka_version", "tier"):
             setattr(settings, key, value)
     return settings
 
@@ -171,6 +173,7 @@ def save(cluster: ClusterDir, settings: Settings) -> None:
         "host",
         "advertised_host",
         "cluster_id",
+        "kafka_version",
         "controller_port",
         "tier",
         "metrics",

@@ -12,6 +12,7 @@ import signal
 import time
 
 from milena.command_line.errors import UserError, reason_of
+from milena.releases import NEWEST
 from milena.up import channel, locks, nodes_file, ports, private_files, processes, tier_location, topics
 from milena.up.plan import check_overrides, nodes_of, read_properties, write_properties
 from milena.up.processes import PARENT_FD, NodeProcess
@@ -144,6 +145,8 @@ class Supervisor:
         self.nodes = [SupervisedNode(plan) for plan in plans]
         for key, value in () if settings.overrides_given else settings.overrides:
             self._view.line(f"--override {key}={value} still applies, from an earlier start")
+        if settings.kafka_version not in ("", NEWEST):
+            self._view.line(f"the nodes behave like Kafka {settings.kafka_version} (--kafka-version)")
         for plan in plans:
             if plan.metrics_address:
                 self._view.line(f"{plan.name} has metrics at http://{plan.metrics_address}/metrics")

@@ -36,14 +36,16 @@ class NoKafka(Exception):
 
 
 @cache
-def jars() -> Path:
-    """Return the folder with Kafka's jars. Raises NoKafka with the reason."""
+def jars(version: str = VERSION) -> Path:
+    """Return the folder with the jars of a version of Kafka. Raises NoKafka with the reason."""
     if shutil.which("java") is None:
         raise NoKafka("java is not installed")
-    named = os.environ.get("KAFKA_LIBS")
+    named = os.environ.get("KAFKA_LIBS") if version == VERSION else None
     cache_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = Path(named) if named else cache_home / "milena" / f"kafka-{VERSION}-tests-older"
-    missing = [jar for jar in NEEDED if not (folder / jar).exists()]
+    name = f"kafka-{VERSION}-tests-older" if version == VERSION else f"kafka-{version}"
+    folder = Path(named) if named else cache_home / "milena" / name
+    needed = NEEDED if version == VERSION else (f"kafka_2.13-{version}.jar",)
+    missing = [jar for jar in needed if not (folder / jar).exists()]
     if not missing:
         return folder
     if named:
@@ -52,25 +54,36 @@ def jars() -> Path:
         raise NoKafka("mvn is not installed, and KAFKA_LIBS names no folder with Kafka's jars")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:
-        goal = ["dependency:copy-dependencies", f"-DoutputDirectory={unfinished}/jars"]
-        done = subprocess.run(["mvn", "-q", "-B", "-f", str(POM), *goal], capture_output=True, text=True, check=False)
-        older = f"-Dartifact=org.apache.kafka:kafka-clients:{TEST_VERSION}"
-        if done.returncode == 0:
-            copied = ["mvn", "-q", "-B", "dependency:copy", older, f"-DoutputDirectory={unfinished}/jars/{OLDER}"]
-            done = subprocess.run(copied, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise NoKafka(f"Maven did not answer: {done.stdout.strip()[-300:]}")
+        made = Path(unfinished, "jars")
+        if version == VERSION:
+            _maven("-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={made}")
+            older = f"-Dartifact=org.apache.kafka:kafka-clients:{TEST_VERSION}"
+            _maven("dependency:copy", older, f"-DoutputDirectory={made / OLDER}")
+        else:
+            chosen = (f"-Dkafka.version={version}", "-DexcludeGroupIds=org.rocksdb", f"-DoutputDirectory={made}")
+            _maven("-f", str(POM), "dependency:copy-dependencies", *chosen)
         try:
-            Path(unfinished, "jars").rename(folder)
+            made.rename(folder)
         except OSError:  # another process has created the folder meanwhile
-            if not all((folder / jar).exists() for jar in NEEDED):
+            if not all((folder / jar).exists() for jar in needed):
                 raise
     return folder
 
 
-def java(main: str, *arguments: str, options: Sequence[str] = QUICK, heap: str = "256m") -> list[str]:
-    """Return the command line that runs a main class of Kafka."""
-    return ["java", f"-Xmx{heap}", *options, "-cp", f"{jars()}/*:{jars()}/{OLDER}/*", main, *arguments]
+def _maven(*arguments: str) -> None:
+    """Run Maven. Raises NoKafka if it fails."""
+    done = subprocess.run(["mvn", "-q", "-B", *arguments], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise NoKafka(f"Maven did not answer: {done.stdout.strip()[-300:]}")
+
+
+def java(
+    main: str, *arguments: str, options: Sequence[str] = QUICK, heap: str = "256m", version: str = VERSION
+) -> list[str]:
+    """Return the command line that runs a main class of a version of Kafka. Raises NoKafka."""
+    folder = jars(version)
+    path = f"{folder}/*:{folder}/{OLDER}/*" if version == VERSION else f"{folder}/*"
+    return ["java", f"-Xmx{heap}", *options, "-cp", path, main, *arguments]
 
 
 def tool(main: str, *arguments: str, timeout: float = 60, check: bool = True) -> str:

@@ -225,6 +225,7 @@ def test_a_port_in_use_is_a_one_line_error(tmp_path: Path) -> None:
         (["--topic", "t:1:2"], "--topic t: topic t: Cannot place 2 replica(s): only 1 broker(s) can take replicas."),
         (["--feature", "nonsense=1"], "--feature 'nonsense' is unknown; known are metadata.version"),
         (["--release-version", "9.9"], "--release-version: unknown release version '9.9'; known are 3.3"),
+        (["--release-version", "4.4", "--kafka-version", "4.3"], "--release-version 4.4: kafka.version is 4.3"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from milena.node.links.outgoing import Channel, ChannelError, Unreachable
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.schemas.registry import VersionRange
 from milena.runtime.context import Runtime
 from milena.runtime.logging import get_logger
 
 if TYPE_CHECKING:
     from milena.protocol.apis import DescribeClusterResponse
 
+NOTHING: Final[Mapping[int, VersionRange]] = {}
 RETRY_SECONDS: Final = 0.02
 """Seconds between attempts; the channel adds a growing pause between attempts to connect."""
 MAX_RETRY_SECONDS: Final = 1.0
@@ -100,6 +102,11 @@ class ControllerLink:
             if self._channel is channel:
                 self._rotate()
             await clock.sleep(min(RETRY_SECONDS * 2.0 ** min(self._consecutive_breaks, 10), MAX_RETRY_SECONDS))
+
+    @property
+    def served(self) -> Mapping[int, VersionRange]:
+        """The versions that the controller serves, by API key: of the last connection; empty before the first."""
+        return self._channel.versions if self._channel is not None else NOTHING
 
     async def cluster_id(self) -> str:
         """The cluster id, for a broker with unformatted directories. Raises like ``request``."""

@@ -29,8 +29,9 @@ from milena.config.tiered_rules import COMPACTION_ENABLE
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError, error_name
-from milena.protocol.features import ELR_VERSION, KRAFT_VERSION, METADATA_VERSION, RANGES, REMOTE_COMPACTION
+from milena.protocol.features import DISABLED, ELR_VERSION, KRAFT_VERSION, METADATA_VERSION, REMOTE_COMPACTION, ranges
 from milena.protocol.types import BrokerEpoch, NodeId
+from milena.releases import NEWEST
 from milena.runtime.clock import Timer
 from milena.runtime.context import Runtime
 from milena.runtime.logging import get_logger
@@ -43,8 +44,8 @@ if TYPE_CHECKING:
         BrokerRegistrationResponse,
     )
 
-SUPPORTED_FEATURES: Final = {name: RANGES[name] for name in (ELR_VERSION, KRAFT_VERSION, METADATA_VERSION)}
-"""The supported levels of features; for any other feature this broker supports only level 0."""
+SERVED_FEATURES: Final = (ELR_VERSION, KRAFT_VERSION, METADATA_VERSION)
+"""Of any other feature a broker supports only level 0."""
 STARTING_INTERVAL: Final = 0.01
 """Seconds between heartbeats until the broker is unfenced, and during a controlled shutdown."""
 RETRY_SECONDS: Final = 0.05
@@ -53,6 +54,12 @@ CONTROLLED_SHUTDOWN_TIMEOUT: Final = 30.0
 """Seconds that the controller may take to move this broker's leaderships."""
 IN_KAFKA: Final = "Transitioning from RECOVERY to RUNNING"
 """A message of Kafka's BrokerLifecycleManager, for which tools such as Testcontainers wait."""
+
+
+def supported_features(release: str) -> dict[str, tuple[int, int]]:
+    """Return the lowest and highest level of each feature of a broker that behaves like ``release``."""
+    levels = ranges(release)
+    return {name: levels[name] for name in SERVED_FEATURES if levels[name] != DISABLED}
 
 
 class BrokerState(IntEnum):
@@ -79,11 +86,14 @@ class Registration:
     log_dirs: Sequence[UUID]
     previous_epoch: BrokerEpoch | None
     compacts_tier: bool = False
+    release: str = NEWEST
+    """The release of Kafka that the broker behaves like."""
 
     @property
     def features(self) -> Mapping[str, tuple[int, int]]:
         """The lowest and highest supported level of each feature."""
-        return {**SUPPORTED_FEATURES, REMOTE_COMPACTION: (0, 1)} if self.compacts_tier else SUPPORTED_FEATURES
+        levels = supported_features(self.release)
+        return {**levels, REMOTE_COMPACTION: (0, 1)} if self.compacts_tier else levels
 
     def hint(self, error: ErrorCode) -> str:
         """An explanation of an error code that comes without a message; may be empty."""

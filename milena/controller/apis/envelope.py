@@ -7,38 +7,18 @@ API that is not forwardable fails with INVALID_REQUEST.
 from __future__ import annotations
 
 import ipaddress
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from milena.node.api import Caller, Principal, RequestContext
 from milena.node.serving.embedded import run_embedded
-from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.schemas.primitives import Reader
+from milena.protocol.schemas.registry import FORWARDABLE
 from milena.protocol.schemas.undecodable import DecodeError
 
 if TYPE_CHECKING:
     from milena.node.serving.server import Server
     from milena.protocol.apis import EnvelopeRequest, EnvelopeResponseFields
-
-FORWARDABLE: Final = frozenset(
-    {
-        ApiKey.CREATE_TOPICS,
-        ApiKey.DELETE_TOPICS,
-        ApiKey.ALTER_CONFIGS,
-        ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        ApiKey.CREATE_PARTITIONS,
-        ApiKey.ELECT_LEADERS,
-        ApiKey.ALTER_CLIENT_QUOTAS,
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-        ApiKey.LIST_PARTITION_REASSIGNMENTS,
-        ApiKey.UNREGISTER_BROKER,
-        ApiKey.UNREGISTER_CONTROLLER,
-        ApiKey.DESCRIBE_QUORUM,
-        ApiKey.UPDATE_FEATURES,
-        ApiKey.ALLOCATE_PRODUCER_IDS,
-    }
-)
-"""Kafka's forwardable APIs, as far as this controller implements them."""
 
 
 class Needs(Protocol):

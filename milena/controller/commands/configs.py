@@ -14,8 +14,7 @@ from enum import IntEnum
 from typing import Final, TypeAlias
 
 from milena.config.group_config import validate_group_config
-from milena.config.keys import KEYS as BROKER_KEYS
-from milena.config.keys import REMOVED_FROM_MILENA, TOPIC_KEYS
+from milena.config.keys import REMOVED_FROM_MILENA, Keys
 from milena.config.metrics_config import BadSubscription, validate_metrics_config
 from milena.config.node_config import check_dynamic
 from milena.config.topic_config import broker_values, validate_topic_config
@@ -123,7 +122,7 @@ def _new_values(
             case Op.DELETE:
                 values[key] = None
             case Op.APPEND | Op.SUBTRACT:
-                parts = _list_parts(resource, key, present.get(key))
+                parts = _list_parts(state.config.keys, resource, key, present.get(key))
                 if parts is None:
                     return KafkaError(
                         ErrorCode.INVALID_CONFIG, f"{change.op.name} needs a key of type LIST, which {key} is not."
@@ -132,10 +131,10 @@ def _new_values(
     return values
 
 
-def _list_parts(resource: Resource, key: str, present: str | None) -> list[str] | None:
+def _list_parts(keys: Keys, resource: Resource, key: str, present: str | None) -> list[str] | None:
     """Return the present items of a list; None if the key is no list. Only topics and brokers have lists, as in
     Kafka."""
-    known = {TOPIC_RESOURCE: TOPIC_KEYS, BROKER_RESOURCE: BROKER_KEYS}.get(resource[0], {}).get(key)
+    known = {TOPIC_RESOURCE: keys.topic, BROKER_RESOURCE: keys.broker}.get(resource[0], {}).get(key)
     if known is None or known.type is not Type.LIST:
         return None
     if present is None and isinstance(known.default, tuple):
@@ -183,7 +182,8 @@ def _check(
             check_change(state, topic, state.image.config(kind, name), after)
         elif kind == BROKER_RESOURCE:
             _check_broker_name(state, name)
-            _check_broker_values(name, {key: value for key, value in values.items() if value is not None}, after)
+            given = {key: value for key, value in values.items() if value is not None}
+            _check_broker_values(state.config.release, name, given, after)
         elif kind in (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE):
             _check_subscriber(kind, name, after)
         else:
@@ -225,11 +225,11 @@ def _check_broker_name(state: ControllerState, name: str) -> None:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node has the id {broker}.")
 
 
-def _check_broker_values(name: str, values: Mapping[str, str], after: Mapping[str, str]) -> None:
+def _check_broker_values(release: str, name: str, values: Mapping[str, str], after: Mapping[str, str]) -> None:
     """Raises KafkaError(INVALID_REQUEST) for an invalid value, as Kafka does for brokers (KAFKA-13609). ``after``: the
     whole configuration with the changes, which defines the config providers."""
     try:
-        check_dynamic(values, per_broker=bool(name), after=after)
+        check_dynamic(values, per_broker=bool(name), after=after, release=release)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 

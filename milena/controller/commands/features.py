@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
 
 from milena.config.values import render
 from milena.controller.state.result import Result
@@ -13,17 +12,16 @@ from milena.controller.state.state import ControllerState
 from milena.node.metadata.image import BROKER_RESOURCE
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.features import (
+    DISABLED,
     ELR_VERSION,
     KRAFT_VERSION,
     METADATA_CHANGES,
     METADATA_VERSION,
     RANGES,
+    ranges,
     unmet_dependency,
 )
 from milena.protocol.metadata_records import ConfigRecord, FeatureLevelRecord, MetadataRecord
-
-DISABLED: Final = (0, 0)
-"""The range of a feature that a node does not support."""
 
 
 class Upgrade(IntEnum):
@@ -85,7 +83,8 @@ def _check(state: ControllerState, update: FeatureUpdate, levels: Mapping[str, i
 
 def _check_support(state: ControllerState, update: FeatureUpdate) -> None:
     """Check that this node and every registered broker and controller support the level."""
-    supported: dict[str, tuple[int, int]] = {"This controller": RANGES.get(update.feature, DISABLED)}
+    own = ranges(state.config.release)
+    supported: dict[str, tuple[int, int]] = {"This controller": own.get(update.feature, DISABLED)}
     for broker in state.image.brokers.values():
         supported[f"Broker {broker.id}"] = broker.features.get(update.feature, DISABLED)
     for controller in state.image.controllers.values():

@@ -1,7 +1,8 @@
 """The first records of a new metadata log, as ``kafka-storage format`` writes them.
 
-A new cluster starts at metadata.version 4.4 with every other feature at level 0, unless options say otherwise. The
-records are kept in ``bootstrap.checkpoint`` next to the metadata log until the first controller has appended them.
+A new cluster starts at the metadata.version of ``kafka.version`` with every other feature at level 0, unless options
+say otherwise. The records are kept in ``bootstrap.checkpoint`` next to the metadata log until the first controller has
+appended them.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ from milena.protocol.features import (
     KRAFT_VERSION,
     LATEST_METADATA_VERSION,
     METADATA_VERSION,
-    RANGES,
     metadata_version_of,
+    ranges,
     unmet_dependency,
 )
 from milena.protocol.metadata_records import FeatureLevelRecord, MetadataRecord
 from milena.protocol.records.batch import CorruptBatch
 from milena.protocol.schemas.undecodable import DecodeError
 from milena.protocol.types import LeaderEpoch
+from milena.releases import KEY as KAFKA_VERSION
+from milena.releases import NEWEST
 from milena.runtime.disk import Disk
 from milena.runtime.numbers import whole
 
@@ -39,10 +42,17 @@ class Formatting:
 
     @classmethod
     def parse(
-        cls, *, cluster_id: str | None = None, features: Sequence[str] = (), release_version: str | None = None
+        cls,
+        *,
+        cluster_id: str | None = None,
+        features: Sequence[str] = (),
+        release_version: str | None = None,
+        release: str = NEWEST,
     ) -> Formatting:
-        """Parse options; features are ``NAME=LEVEL``. Raises ConfigError naming the option."""
-        levels = dict(map(_parse_feature, features))
+        """Parse options; features are ``NAME=LEVEL``. ``release``: the release that the node behaves like, which limits
+        the levels and determines the default. Raises ConfigError naming the option."""
+        supported = ranges(release)
+        levels = dict(_parse_feature(text, supported) for text in features)
         if release_version is not None:
             if METADATA_VERSION in levels:
                 raise ConfigError(f"--release-version and --feature {METADATA_VERSION} cannot be combined")
@@ -50,7 +60,9 @@ class Formatting:
                 levels[METADATA_VERSION] = metadata_version_of(release_version)
             except ValueError as error:
                 raise ConfigError(f"--release-version: {error}") from None
-        levels.setdefault(METADATA_VERSION, LATEST_METADATA_VERSION)
+            if levels[METADATA_VERSION] > supported[METADATA_VERSION][1]:
+                raise ConfigError(f"--release-version {release_version}: {KAFKA_VERSION} is {release}")
+        levels.setdefault(METADATA_VERSION, supported[METADATA_VERSION][1])
         for name, level in levels.items():
             unmet = unmet_dependency(name, level, levels)
             if unmet is not None:
@@ -64,15 +76,15 @@ class Formatting:
         return [FeatureLevelRecord(name=name, feature_level=levels[name]) for name in names if levels[name]]
 
 
-def _parse_feature(text: str) -> tuple[str, int]:
+def _parse_feature(text: str, supported: Mapping[str, tuple[int, int]]) -> tuple[str, int]:
     name, separator, level = text.partition("=")
     number = whole(level.strip())
     if not separator or number is None:
         raise ConfigError(f"--feature {text!r} is not of the form NAME=LEVEL")
     name = name.strip()
-    if name not in RANGES:
-        raise ConfigError(f"--feature {name!r} is unknown; known are {', '.join(RANGES)}")
-    lowest, highest = RANGES[name]
+    if name not in supported:
+        raise ConfigError(f"--feature {name!r} is unknown; known are {', '.join(supported)}")
+    lowest, highest = supported[name]
     if not lowest <= number <= highest:
         raise ConfigError(f"--feature {name}={number}: the level must be between {lowest} and {highest}")
     if name == KRAFT_VERSION and number:

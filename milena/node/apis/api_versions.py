@@ -1,10 +1,10 @@
 """ApiVersions (18), v0 to v5, on every listener.
 
 The answer lists what this role serves (``protocol.schemas.registry``) and the cluster's features; ``node.api_versions``
-caches its bytes. A version above 5 is answered in v0 with UNSUPPORTED_VERSION and the range of this API alone
-(KIP-511); its body, whose format is unknown, is not read. An invalid client software name or version is
-INVALID_REQUEST. A broker answers REBOOTSTRAP_REQUIRED if the client means another cluster or node. KIPs: 35, 511, 584,
-1242.
+caches its bytes. A version above 5, or above that of ``kafka.version``, is answered in v0 with UNSUPPORTED_VERSION and
+the range of this API alone (KIP-511); its body, whose format is unknown, is not read. An invalid client software name
+or version is INVALID_REQUEST. A broker answers REBOOTSTRAP_REQUIRED if the client means another cluster or node.
+KIPs: 35, 511, 584, 1242.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Protocol
 
 from milena.node.api import RequestContext
 from milena.protocol.schemas.api_versions import ApiVersionsAnswers, decode_api_versions_request, error_body
-from milena.protocol.schemas.registry import REGISTRY
 
 RAW = True
 
@@ -27,7 +26,7 @@ class Answering(Protocol):
 
 def handle(node: Answering, ctx: RequestContext, body: memoryview) -> None:
     version = ctx.version
-    if REGISTRY[ctx.header.api_key].kafka.includes(version):
+    if node.api_versions.reads(version):
         request = decode_api_versions_request(version, body)
         refusal = node.api_versions.refusal(request)
         if refusal is not None:

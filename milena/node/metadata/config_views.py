@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, TypeVar
 
-from milena.config.broker_config import SYNONYMS, defaults
+from milena.config.broker_config import SYNONYMS
 from milena.config.definitions import Key, Mode, Required
 from milena.config.group_config import GROUP_KEYS
-from milena.config.keys import DYNAMIC_KEYS, INTERNAL, KEYS, TOPIC_KEYS
+from milena.config.keys import DYNAMIC_KEYS, INTERNAL
 from milena.config.metrics_config import METRICS_KEYS
 from milena.config.node_config import NodeConfig
 from milena.config.synonyms import BROKER_SYNONYMS
@@ -119,7 +119,7 @@ class ConfigView:
     def topic_entries(self, own: Mapping[str, str]) -> list[DescribeConfigsResourceResultFields]:
         """Return the entries of a topic with the configured values ``own``; the topic need not exist."""
         entries = []
-        for key_name, key in self._selected(TOPIC_KEYS.items()):
+        for key_name, key in self._selected(self.config.keys.topic.items()):
             if key_name.startswith("internal.") and key_name not in own:
                 continue
             value = render(effective_value(self.config, own, key_name))
@@ -149,7 +149,7 @@ class ConfigView:
         self._require_own_id(name, " or empty string")
         config = self.config
         values = {**config.originals, **config.dynamic_default, **config.dynamic_broker} | {
-            key: self._broker_value(key) for key in KEYS.keys() - INTERNAL
+            key: self._broker_value(key) for key in config.keys.broker.keys() - INTERNAL
         }
         return [
             self._entry(
@@ -188,12 +188,12 @@ class ConfigView:
         """Return the values of a broker key and its synonyms in order of precedence, from the first with its own name
         on."""
         names = _synonym_group(name)
-        config = self.config
+        config, keys = self.config, self.config.keys
         levels: list[tuple[ConfigSource, Callable[[str], str | None]]] = [
             (ConfigSource.DYNAMIC_BROKER, config.dynamic_broker.get),
             (ConfigSource.DYNAMIC_DEFAULT_BROKER, config.dynamic_default.get),
             (ConfigSource.STATIC_BROKER, config.originals.get),
-            (ConfigSource.DEFAULT, lambda key: render(defaults().get(key)) if key in KEYS else None),
+            (ConfigSource.DEFAULT, lambda key: render(keys.defaults.get(key)) if key in keys.broker else None),
         ]
         synonyms = [
             _synonym(key, None if _is_sensitive(key) else value, source)

@@ -20,6 +20,7 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
 from milena.protocol.schemas.registry import Role, served
 from milena.protocol.schemas.undecodable import DecodeError
+from milena.releases import NEWEST
 from milena.runtime.context import Runtime
 from milena.runtime.tasks import Tasks
 
@@ -45,7 +46,9 @@ class Dispatcher:
         metrics: Metrics,
         tasks: Tasks,
         rules: Rules,
+        release: str = NEWEST,
     ) -> None:
+        """``release``: the release whose versions are served."""
         self.runtime = runtime
         self.rules = rules
         self.role = role
@@ -53,7 +56,7 @@ class Dispatcher:
         self._apis = apis
         self._metrics = metrics
         self._tasks = tasks
-        self._ranges = {int(key): versions for key, versions in served(role).items() if key in apis}
+        self._ranges = {int(key): versions for key, versions in served(role, release).items() if key in apis}
         self._bound: dict[int, ServedApi] = {}
         self.scheduler = Scheduler(runtime.clock)
         self._cooperative = CooperativeRequests(self.scheduler, tasks, self._refuse)

@@ -22,6 +22,7 @@ from milena.node.serving.turns import Turns
 from milena.protocol.requests.frames import ReceiveBuffers
 from milena.protocol.requests.memory_budget import MemoryBudget
 from milena.protocol.schemas.registry import Role
+from milena.releases import NEWEST
 from milena.runtime.clock import Timer
 from milena.runtime.context import Runtime
 from milena.runtime.limited_log import LimitedLog
@@ -91,9 +92,11 @@ class Server:
         rules: Rules,
         holding: bool = False,
         inter_broker: str | None = None,
+        release: str = NEWEST,
     ) -> None:
         """``holding``: connections are accepted, but their requests wait for ``serve``. ``inter_broker``: the name of
-        the inter-broker listener; if it is not the only listener, its connections take precedence over clients'."""
+        the inter-broker listener; if it is not the only listener, its connections take precedence over clients'.
+        ``release``: the release whose versions are served."""
         self.holding = holding
         self.runtime = runtime
         self.rules = rules
@@ -110,7 +113,7 @@ class Server:
         self._apis = apis
         self.limits = limits
         self._tasks = runtime.new_tasks(f"{role.name.lower()} requests")
-        self.dispatcher = Dispatcher(runtime, node, role, apis, metrics, self._tasks, rules)
+        self.dispatcher = Dispatcher(runtime, node, role, apis, metrics, self._tasks, rules, release)
         self.buffers = ReceiveBuffers(MemoryBudget(limits.queued_bytes, self.monotonic))
         """Memory of requests that are incomplete or stored for a later turn."""
         self.answers = MemoryBudget(limits.unsent_bytes, self.monotonic)

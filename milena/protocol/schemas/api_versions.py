@@ -16,7 +16,8 @@ from typing import Final, NamedTuple
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.schemas.primitives import Data, Reader, Writer
-from milena.protocol.schemas.registry import REGISTRY, Role, VersionRange, advertised
+from milena.protocol.schemas.registry import FORWARDABLE, Role, VersionRange, advertised
+from milena.releases import NEWEST
 
 NO_OTHERS: Final[Mapping[ApiKey, VersionRange]] = {}
 NO_EPOCH: Final = -1
@@ -25,7 +26,6 @@ NO_NODE: Final = -1
 """The node id of a request that does not name a node."""
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-_NEWEST: Final = REGISTRY[ApiKey.API_VERSIONS].kafka.max
 
 
 class ApiVersionsAnswers:
@@ -36,13 +36,20 @@ class ApiVersionsAnswers:
         role: Role,
         supported: Mapping[str, VersionRange | tuple[int, int]],
         overrides: Mapping[ApiKey, VersionRange] = NO_OTHERS,
+        *,
+        release: str = NEWEST,
         identity: Callable[[], tuple[str, int]] | None = None,
+        controller: Callable[[], Mapping[int, VersionRange]] | None = None,
     ) -> None:
         """``supported``: the lowest and highest level of each feature. ``overrides``: advertised version ranges of
-        single APIs that differ from the registry. ``identity`` returns the cluster id and node id that a request of v5
-        must name if it names any; None if they are not compared, as on Kafka's controllers."""
+        single APIs that differ from the registry. ``release``: the release whose versions are listed. ``identity``
+        returns the cluster id and node id that a request of v5 must name if it names any; None if they are not
+        compared, as on Kafka's controllers. ``controller`` returns what the controller serves, another mapping after
+        each change; empty while that is not known; None on a controller."""
         self._identity = identity
-        self._keys = {**advertised(role), **overrides}
+        self._controller = controller
+        self._controller_keys: Mapping[int, VersionRange] = {}
+        self._keys = {**advertised(role, release), **overrides}
         self._supported = dict(sorted(supported.items()))
         self._finalized: dict[str, int] = {}
         self._epoch = NO_EPOCH
@@ -66,10 +73,17 @@ class ApiVersionsAnswers:
         is_this = (request.cluster_id, request.node_id) == self._identity()
         return None if is_this else ErrorCode.REBOOTSTRAP_REQUIRED
 
+    def reads(self, version: int) -> bool:
+        """Whether requests of this version are read; others are answered in v0."""
+        return self._keys[ApiKey.API_VERSIONS].includes(version)
+
     def body(self, version: int) -> bytes:
         """Return the response's body; for an unknown version the error response in v0."""
-        if not 0 <= version <= _NEWEST:
-            return fallback_body()
+        if not self.reads(version):
+            return fallback_body(self._keys[ApiKey.API_VERSIONS])
+        if self._controller is not None and (found := self._controller()) is not self._controller_keys:
+            self._controller_keys = found
+            self._bodies.clear()
         body = self._bodies.get(version)
         if body is None:
             body = self._bodies[version] = self._encode(version)
@@ -78,7 +92,7 @@ class ApiVersionsAnswers:
     def _encode(self, version: int) -> bytes:
         out = Writer()
         out.int16(ErrorCode.NONE)
-        _write_keys(out, version, self._keys)
+        _write_keys(out, version, _forwarded(self._keys, self._controller_keys))
         if version >= 1:
             out.int32(0)
         if version >= 3:
@@ -102,9 +116,24 @@ class ApiVersionsAnswers:
             out.tag(tag, content.data)
 
 
-def fallback_body() -> bytes:
+def _forwarded(
+    keys: Mapping[ApiKey, VersionRange], controller: Mapping[int, VersionRange]
+) -> dict[ApiKey, VersionRange]:
+    """Return ``keys`` with those that are forwarded limited to what the controller serves, which may be of another
+    release (``ApiVersionsResponse.intersectForwardableApis``)."""
+    if not controller:
+        return dict(keys)
+    found = {}
+    for key, ours in keys.items():
+        theirs = controller.get(key) if key in FORWARDABLE else ours
+        if theirs is not None and (low := max(ours.min, theirs.min)) <= (high := min(ours.max, theirs.max)):
+            found[key] = VersionRange(low, high)
+    return found
+
+
+def fallback_body(served: VersionRange) -> bytes:
     """Return the v0 response to a request of an unknown version."""
-    return error_body(0, ErrorCode.UNSUPPORTED_VERSION, {ApiKey.API_VERSIONS: VersionRange(0, _NEWEST)})
+    return error_body(0, ErrorCode.UNSUPPORTED_VERSION, {ApiKey.API_VERSIONS: served})
 
 
 def error_body(version: int, error_code: ErrorCode, keys: Mapping[ApiKey, VersionRange] | None = None) -> bytes:

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from milena.protocol.api_keys import ApiKey
+from milena.releases import ABSENT, NEWEST, differences
 
 
 class Role(Enum):
@@ -189,14 +190,46 @@ REGISTRY: Final[Mapping[int, Api]] = {api.key: api for api in _APIS}
 """Every API of Kafka 4.4 by its key, in the order of the keys."""
 
 
-def served(role: Role) -> dict[ApiKey, VersionRange]:
-    """Return the versions that a node of this role serves, by key."""
-    return {api.key: api.ours for api in _APIS if api.ours is not None and role in api.listeners}
+FORWARDABLE: Final = frozenset(
+    {
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ApiKey.UNREGISTER_BROKER,
+        ApiKey.UNREGISTER_CONTROLLER,
+        ApiKey.DESCRIBE_QUORUM,
+        ApiKey.UPDATE_FEATURES,
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+    }
+)
+"""The APIs that a controller accepts from a broker on behalf of a client: those of Kafka that are served."""
 
 
-def advertised(role: Role) -> dict[ApiKey, VersionRange]:
+def served(role: Role, release: str = NEWEST) -> dict[ApiKey, VersionRange]:
+    """Return the versions that a node of this role serves, by key, if it behaves like ``release``."""
+    ranges = {api.key: api.ours for api in _APIS if api.ours is not None and role in api.listeners}
+    for name, text in differences(release, "api").items():
+        _limit(ranges, ApiKey[name], None if text == ABSENT else _range(text))
+    return ranges
+
+
+def _limit(ranges: dict[ApiKey, VersionRange], key: ApiKey, limit: VersionRange | None) -> None:
+    ours = ranges.pop(key, None)
+    if ours is not None and limit is not None:
+        ranges[key] = VersionRange(max(ours.min, limit.min), min(ours.max, limit.max))
+
+
+def advertised(role: Role, release: str = NEWEST) -> dict[ApiKey, VersionRange]:
     """Return the versions that ApiVersions lists for this role: the served ones, except the minimum of Produce."""
-    ranges = served(role)
+    ranges = served(role, release)
     for api in _APIS:
         if api.advertised_min is not None and api.key in ranges:
             ranges[api.key] = VersionRange(api.advertised_min, ranges[api.key].max)

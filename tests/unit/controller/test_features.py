@@ -50,6 +50,13 @@ def test_what_is_taken_and_what_is_refused(start: dict[str, int], update: Featur
     assert failure.value.code is ErrorCode.INVALID_UPDATE_VERSION
 
 
+def test_the_release_of_the_controller_limits_its_levels() -> None:
+    cluster = Cluster(1, features={"metadata.version": 27}, kafka_version="4.3")
+    cluster.commit(update_features(cluster.state, [FeatureUpdate("metadata.version", 30)]))
+    with pytest.raises(KafkaError, match=r"this controller supports 7 to 30"):
+        update_features(cluster.state, [FeatureUpdate("metadata.version", 31)])
+
+
 def test_a_broker_that_cannot_follow_holds_a_feature_back() -> None:
     cluster = Cluster(1)
     cluster.register(2, features={**RANGES, "group.version": (0, 0)})

@@ -30,6 +30,15 @@ def test_a_release_and_features_are_levels() -> None:
     assert [(r.name, r.feature_level) for r in chosen.records()] == [("metadata.version", 25), ("group.version", 1)]
 
 
+def test_the_release_that_a_node_behaves_like_limits_the_levels() -> None:
+    assert Formatting.parse(release="4.1").features == {"metadata.version": 27}
+    assert Formatting.parse(release="4.1", release_version="4.0").features == {"metadata.version": 25}
+    with pytest.raises(ConfigError, match=r"--release-version 4\.2: kafka\.version is 4\.1"):
+        Formatting.parse(release="4.1", release_version="4.2")
+    with pytest.raises(ConfigError, match=r"the level must be between 7 and 27"):
+        Formatting.parse(release="4.1", features=["metadata.version=28"])
+
+
 @pytest.mark.parametrize(
     ("features", "release", "message"),
     [

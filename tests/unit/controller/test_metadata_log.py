@@ -12,6 +12,7 @@ from milena.controller.log.formatting import BOOTSTRAP_FILE, Formatting, read_bo
 from milena.controller.log.metadata_log import MetadataLog
 from milena.lab.world.world import World, simulate
 from milena.node.metadata.snapshots import batch_records
+from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import KafkaError
 from milena.protocol.metadata_records import (
     BeginTransactionRecord,
@@ -205,6 +206,26 @@ def test_levels_are_chosen_when_the_log_is_formatted_and_not_later() -> None:
         assert site.controller.state.image.features == expected
 
     simulate(run, seed=8)
+
+
+def test_a_log_with_a_level_that_the_release_does_not_support_is_refused() -> None:
+    """``FeatureControlManager.replay`` fails then."""
+
+    async def run(world: World) -> None:
+        site = await Site.start(
+            world, formatting=Formatting.parse(cluster_id=CLUSTER_ID, release="4.3"), kafka_version="4.3"
+        )
+        assert site.controller.state.image.metadata_version == 30
+        site.machine.kill()
+        site = await site.restart()
+        update = [{"feature": "metadata.version", "max_version_level": 33, "upgrade_type": 1}]
+        assert (await site.ask(ApiKey.UPDATE_FEATURES, feature_updates=update)).error_code == 0
+        site.machine.kill()
+        message = r"metadata\.version is 33 \(4\.4-IV2\), and this node supports 7 to 30 with kafka\.version=4\.3"
+        with pytest.raises(DirectoryError, match=message):
+            await site.restart(kafka_version="4.3")
+
+    simulate(run, seed=9)
 
 
 def test_a_directory_of_another_cluster_or_a_second_process_is_refused() -> None:

@@ -36,6 +36,7 @@ OF_OUR_OWN = {
     "broker.connection.loss.fencing.enable",
     "forwarded.request.visible.timeout.ms",
     "internal.remote.log.manager.task.initial.delay.ms",
+    "kafka.version",
     "remote.log.compaction.enable",
     "remote.log.compaction.source.retention.ms",
     "remote.log.manager.cleaner.thread.pool.size",

@@ -9,7 +9,7 @@ from typing import Final
 
 from milena.broker.server import Broker
 from milena.config.node_config import NodeConfig
-from milena.controller.server import SUPPORTED_FEATURES, Controller
+from milena.controller.server import Controller
 from milena.lab.scenarios.peers import tier_rules
 from milena.lab.scenarios.peers.alter_partition_behind import Behind
 from milena.lab.scenarios.peers.hand_cleaner import HandCleaner, UnfencedHandCleaner
@@ -46,7 +46,8 @@ def alter_partition_v2_controller(runtime: Runtime, config: NodeConfig) -> Contr
     """Supports AlterPartition only up to version 2, and therefore checks no broker epochs."""
     controller = Controller(runtime, config)
     offered = VersionRange(advertised(Role.CONTROLLER)[ApiKey.ALTER_PARTITION].min, NO_EPOCHS_OF_MEMBERS)
-    controller.api_versions = ApiVersionsAnswers(Role.CONTROLLER, SUPPORTED_FEATURES, {ApiKey.ALTER_PARTITION: offered})
+    features = controller.supported_features
+    controller.api_versions = ApiVersionsAnswers(Role.CONTROLLER, features, {ApiKey.ALTER_PARTITION: offered})
     return controller
 
 

@@ -92,12 +92,12 @@ class Needs(HasClientLog, Protocol):
     def purgatory(self) -> Purgatory: ...
 
 
-def handle(node: Needs, ctx: RequestContext, body: memoryview) -> Cooperative[None]:
+def handle(node: Needs, ctx: RequestContext, body: memoryview) -> Cooperative[None] | None:
     try:
         request = decode_produce_request(ctx.version, body, MAX_IMMEDIATE_ELEMENTS)
     except TooManyElements:
         return _handle_large(node, ctx, memoryview(bytearray(body)))
-    return _produce(node, ctx, request)
+    return _Produce(node, ctx, request).start()
 
 
 def _handle_large(node: Needs, ctx: RequestContext, body: memoryview) -> Cooperative[None]:
@@ -106,33 +106,12 @@ def _handle_large(node: Needs, ctx: RequestContext, body: memoryview) -> Coopera
     yield  # the scheduler waits for a slot
     request = yield from decode_large_produce_request(ctx.version, body)
     yield  # the first append is a step of its own
-    yield from _produce(node, ctx, request, copied=True)
-
-
-def _produce(node: Needs, ctx: RequestContext, request: ProduceRequest, *, copied: bool = False) -> Cooperative[None]:
-    """Append the batches of a request and respond. ``copied``: the records are not in the receive buffer."""
-    work = _Produce(node, ctx, request, copied=copied).run()
-    purgatory = node.purgatory
-    is_done = False
-    while not is_done:
-        # Fetches that wait for these records are checked after the response was sent.
-        purgatory.hold()
-        try:
-            next(work)
-        except StopIteration:
-            is_done = True
-        finally:
-            purgatory.release()
-        if not is_done:
-            yield
-            # Without a connection the remaining appends are dropped: the client retries what was not acknowledged.
-            is_done = ctx.closed and request.acks != 0
-    if ctx.is_large:
-        ctx.release()  # the next requests of the connection need not wait until the records are committed
+    yield from _Produce(node, ctx, request, copied=True).run(None)
 
 
 class _Produce:
-    """One request. Its results are in the order of its partitions."""
+    """One request. Its results are in the order of its partitions. Fetches that wait for its records are checked after
+    the response was sent."""
 
     __slots__ = (
         "_acks",
@@ -153,7 +132,8 @@ class _Produce:
     """The current partition; None if the last look-up failed."""
     _meters: TopicMeters
 
-    def __init__(self, node: Needs, ctx: RequestContext, request: ProduceRequest, *, copied: bool) -> None:
+    def __init__(self, node: Needs, ctx: RequestContext, request: ProduceRequest, *, copied: bool = False) -> None:
+        """``copied``: the records are not in the receive buffer."""
         self._node = node
         self._ctx = ctx
         self._acks = request.acks
@@ -172,24 +152,72 @@ class _Produce:
         if request_error is not None:
             self._results += [ProducedPartition(target[2], request_error) for target in self._targets]
 
-    def run(self) -> Cooperative[None]:
-        """Append to all partitions in order, then respond. Yields if the checks of the batches take long."""
-        appends, results = self._appends, self._results
-        for position in range(len(results), len(self._targets)):
-            if self._budget is not None and self._budget.spend(1):
-                yield
-            partition = self._partition_for(position)
-            if partition is None:
-                continue
+    def start(self) -> Cooperative[None] | None:
+        """Append and respond within the call. If the checks of the batches take long, return the remaining work."""
+        purgatory = self._node.purgatory
+        purgatory.hold()
+        try:
+            for position in range(len(self._results), len(self._targets)):
+                unfinished = self._append(position)
+                if unfinished is not None:
+                    return self.run(unfinished)
+            self._respond()
+        finally:
+            purgatory.release()
+        return None
+
+    def run(self, unfinished: Cooperative[AppendInfo] | None) -> Cooperative[None]:
+        """Finish an append, append to the partitions that have no result yet, then respond."""
+        purgatory = self._node.purgatory
+        work = self._remaining(unfinished)
+        is_done = False
+        while not is_done:
+            purgatory.hold()
             try:
-                info = appends.append(position, partition, self._find)
-                if not isinstance(info, AppendInfo):
-                    info = yield from info
-            except KafkaError as error:
-                self._failed(error)
-            else:
-                self._appended(info)
+                next(work)
+            except StopIteration:
+                is_done = True
+            finally:
+                purgatory.release()
+            if not is_done:
+                yield
+                # Without a connection the remaining appends are dropped: the client retries what was not acknowledged.
+                is_done = self._ctx.closed and self._acks != 0
+        if self._ctx.is_large:
+            self._ctx.release()  # the next requests of the connection need not wait until the records are committed
+
+    def _remaining(self, unfinished: Cooperative[AppendInfo] | None) -> Cooperative[None]:
+        """The steps of ``run``."""
+        while unfinished is not None or len(self._results) < len(self._targets):
+            if unfinished is None:
+                if self._budget is not None and self._budget.spend(1):
+                    yield
+                unfinished = self._append(len(self._results))
+            if unfinished is not None:
+                try:
+                    info = yield from unfinished
+                except KafkaError as error:
+                    self._failed(error)
+                else:
+                    self._appended(info)
+                unfinished = None
         self._respond()
+
+    def _append(self, position: int) -> Cooperative[AppendInfo] | None:
+        """Append to a partition and store the result. If the check of the batch takes long, return the remaining work,
+        whose result is not stored."""
+        partition = self._partition_for(position)
+        if partition is None:
+            return None
+        try:
+            info = self._appends.append(position, partition, self._find)
+        except KafkaError as error:
+            self._failed(error)
+            return None
+        if not isinstance(info, AppendInfo):
+            return info
+        self._appended(info)
+        return None
 
     def _partition_for(self, position: int) -> Partition | None:
         """Return the partition to append to; None if the request may not, whose error is then in the results."""

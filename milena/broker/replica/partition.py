@@ -265,21 +265,19 @@ class Partition:
         caller finishes it and calls ``append_validated``. Raises KafkaError."""
         log = self._log_for_append(acks)
         try:
-            validator = log.validate(records, origin)
-            if not validator.is_finished:
-                return validator
-            info = log.append_validated(validator, leader_epoch=self.registration.leader_epoch)
-            self._after_append()
+            begun = log.begin_append(records, self.registration.leader_epoch, origin)
+            if isinstance(begun, AppendInfo):
+                self._after_append()
         except BrokenInvariant as broken:
             raise self.fail(broken) from broken
-        return info
+        return begun
 
     def append_validated(self, validator: LogValidator, acks: int) -> AppendInfo:
         """Append the batch of ``validator``, which is finished and was made with the current configuration. Raises
         KafkaError."""
         log = self._log_for_append(acks)
         try:
-            info = log.append_validated(validator, leader_epoch=self.registration.leader_epoch)
+            info = log.append_validated(validator, self.registration.leader_epoch)
             self._after_append()
         except BrokenInvariant as broken:
             raise self.fail(broken) from broken

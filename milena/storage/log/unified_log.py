@@ -99,9 +99,11 @@ class UnifiedLog(LocalLog):
         Raises KafkaError with Kafka's code (InvalidRecords if single records are refused), and appends nothing then.
         """
         if origin is not Origin.RAFT:
-            validator = self.validate(records, origin)
-            validator.finish()
-            return self.append_validated(validator, leader_epoch=leader_epoch)
+            begun = self.begin_append(records, leader_epoch, origin)
+            if isinstance(begun, AppendInfo):
+                return begun
+            begun.finish()
+            return self._append_validated(begun, leader_epoch)
         batches = split_batches(records)
         offset = self.log_end_offset
         for batch in batches:
@@ -111,19 +113,23 @@ class UnifiedLog(LocalLog):
         return self._append_batches(records, batches, leads=True)
 
     @guarded
-    def validate(self, records: memoryview, origin: Origin) -> LogValidator:
-        """Check one batch of a client or coordinator, for ``append_validated``. If it has many records, the returned
-        validator is not finished. Raises KafkaError if the batch is refused."""
+    def begin_append(self, records: memoryview, leader_epoch: LeaderEpoch, origin: Origin) -> AppendInfo | LogValidator:
+        """Append one batch of a client or coordinator if its check is short. Otherwise return the unfinished validator,
+        for ``append_validated``. Raises KafkaError."""
         batch = single_batch(records)
         now, partition = self.context.clock.time_ms(), (self.topic, self.partition)
-        return LogValidator(batch, self.config, origin, now=now, partition=partition)
+        validator = LogValidator(batch, self.config, origin, now=now, partition=partition)
+        return self._append_validated(validator, leader_epoch) if validator.is_finished else validator
 
     @guarded
-    def append_validated(self, validator: LogValidator, *, leader_epoch: LeaderEpoch) -> AppendInfo:
+    def append_validated(self, validator: LogValidator, leader_epoch: LeaderEpoch) -> AppendInfo:
         """Append the batch of ``validator``, which is finished and was made for this log and its current ``config``.
 
         Raises KafkaError, and appends nothing then, unless the sync after the write has failed.
         """
+        return self._append_validated(validator, leader_epoch)
+
+    def _append_validated(self, validator: LogValidator, leader_epoch: LeaderEpoch) -> AppendInfo:
         batch = validator.batch
         first, now = self._log_end, self.context.clock.time_ms()
         validator.assign(first, leader_epoch, now)

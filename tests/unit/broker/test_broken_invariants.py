@@ -14,7 +14,7 @@ from milena.broker.replica.replica_state import FollowerFetch
 from milena.node.metadata.image import PartitionImage
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.invariants import BrokenInvariant
-from milena.protocol.records.validation import Origin
+from milena.protocol.records.validation import LogValidator
 from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch
 from milena.storage.log.unified_log import UnifiedLog
 from tests.fixtures.forms import ON_PURE
@@ -117,7 +117,8 @@ def test_a_leader_whose_log_has_another_epoch_fails_the_partition(
 @pytest.mark.parametrize("long", [False, True], ids=["at once", "checked before"])
 def test_a_failed_log_fails_its_partition(partition: Partition, long: bool) -> None:
     partition.append(batch(b"x"), 1)
-    check = partition._log_for_append(1).validate(batch(*[b"x"] * 5000), Origin.CLIENT)
+    check = partition.begin_append(batch(*[b"x"] * 5000), 1)
+    assert isinstance(check, LogValidator)
     assert not check.is_finished
     check.finish()
     partition.online_log.segments.active.size += 1

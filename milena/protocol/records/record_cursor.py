@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 DEFAULT_LIMIT: Final = 64 << 20
 """Default limit of the decompressed bytes of one batch."""
+UNLIMITED_RECORD: Final = 2_147_483_639
+"""The default of ``max.decompressed.message.bytes``: no record is larger."""
 
 Header: TypeAlias = tuple[str, bytes | None]
 
@@ -30,12 +32,22 @@ _LONGEST_LENGTH: Final = 5
 """Maximum bytes of a 32-bit varint."""
 
 
+class RecordTooLarge(CorruptBatch):
+    """A record of a compressed batch exceeds ``max.decompressed.message.bytes``."""
+
+
+def too_large(size: int, limit: int) -> str:
+    """Kafka's message about a record of ``size`` bytes."""
+    return f"Invalid record size: {size} exceeds the configured maximum record size of {limit}."
+
+
 @final
 class RecordCursor:
     """A new cursor is before the first record of ``batch``; ``advance`` moves it to the next record.
 
-    Deltas are relative to the batch's base offset and base timestamp (ms). ``limit``: maximum decompressed bytes. The
-    constructor raises CorruptBatch for a negative count of records. The batch's checksum is not verified.
+    Deltas are relative to the batch's base offset and base timestamp (ms). ``limit``: maximum decompressed bytes of the
+    batch, ``longest``: of a record after its length. The constructor raises CorruptBatch for a negative count of
+    records. The batch's checksum is not verified.
     """
 
     __slots__ = (
@@ -48,6 +60,7 @@ class RecordCursor:
         "_index",
         "_key_at",
         "_limit",
+        "_longest",
         "_pieces",
         "_size",
         "_value_at",
@@ -66,6 +79,7 @@ class RecordCursor:
     _count: i64
     _index: i64
     _limit: i64
+    _longest: i64
     _decompressed: i64
     _key_at: i64
     _value_at: i64
@@ -76,7 +90,7 @@ class RecordCursor:
     value_length: i64
     header_count: i64
 
-    def __init__(self, batch: BatchView, limit: int = DEFAULT_LIMIT) -> None:
+    def __init__(self, batch: BatchView, limit: int = DEFAULT_LIMIT, longest: int = UNLIMITED_RECORD) -> None:
         if batch.count < 0:
             raise CorruptBatch(f"a count of {batch.count} records")
         if batch.is_compressed:
@@ -89,6 +103,7 @@ class RecordCursor:
         self._count = batch.count
         self._index = -1
         self._limit = limit
+        self._longest = longest if batch.is_compressed else UNLIMITED_RECORD
         self._decompressed = 0
         self._at = 0
         self._end = 0
@@ -144,8 +159,8 @@ class RecordCursor:
     def advance(self) -> bool:
         """Move to the next record. Returns False after the last one.
 
-        Raises CorruptBatch if the next record is incomplete or invalid, or if bytes follow the last record, and
-        DecompressionBomb beyond the limit.
+        Raises CorruptBatch if the next record is incomplete or invalid, or if bytes follow the last record,
+        DecompressionBomb beyond the limit, and RecordTooLarge for a longer record.
         """
         self._index += 1
         if self._index >= self._count:
@@ -173,6 +188,8 @@ class RecordCursor:
             raw, at = (raw - 128 + (more << 7), at + 1) if (more := data[at]) < 0x80 else read_raw(data, at - 1)
         start: i64 = at
         end: i64 = at + (raw >> 1)
+        if raw >> 1 > self._longest and not raw & 1:
+            raise RecordTooLarge(too_large(raw >> 1, self._longest))
         if raw & 1 or end > self._size:
             raise CorruptBatch(f"a record of {decoded(raw)} bytes, but {self._size - at} bytes remain")
         raw = data[at + 1]
@@ -228,6 +245,8 @@ class RecordCursor:
             raw, at = read_raw(self._data, self._end)
         except IndexError:
             return
+        if raw >> 1 > self._longest and not raw & 1:
+            raise RecordTooLarge(too_large(raw >> 1, self._longest))
         needed: i64 = at - self._end + (raw >> 1)
         if self._size - self._end < needed and not raw & 1:
             self._join(needed)

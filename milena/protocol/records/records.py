@@ -19,7 +19,7 @@ from milena.protocol.records.batch import (
     pack_batch,
 )
 from milena.protocol.records.compression import compress
-from milena.protocol.records.record_cursor import DEFAULT_LIMIT, Header, RecordCursor
+from milena.protocol.records.record_cursor import DEFAULT_LIMIT, UNLIMITED_RECORD, Header, RecordCursor
 from milena.protocol.records.varints import write_varint
 from milena.protocol.types import Offset
 
@@ -90,13 +90,14 @@ def as_long(number: int) -> int:
     return (number + (_INT64 >> 1)) % _INT64 - (_INT64 >> 1)
 
 
-def iter_records(batch: BatchView, limit: int = DEFAULT_LIMIT) -> Iterator[Record]:
+def iter_records(batch: BatchView, limit: int = DEFAULT_LIMIT, longest: int = UNLIMITED_RECORD) -> Iterator[Record]:
     """Yield the records of the batch, in order.
 
-    ``limit``: maximum decompressed bytes. Raises CorruptBatch for invalid records or another number than in the header,
-    DecompressionBomb beyond the limit. The checksum is not verified.
+    ``limit``: maximum decompressed bytes, ``longest``: of one record. Raises CorruptBatch for invalid records or
+    another number than in the header, DecompressionBomb and RecordTooLarge beyond the limits. The checksum is not
+    verified.
     """
-    cursor = RecordCursor(batch, limit)
+    cursor = RecordCursor(batch, limit, longest)
     while cursor.advance():
         yield Record(cursor.offset_delta, cursor.timestamp_delta, cursor.key, cursor.value, cursor.headers)
 

@@ -23,6 +23,7 @@ from milena.protocol.records.batch import (
     TimestampType,
 )
 from milena.protocol.records.compression import compressed
+from milena.protocol.records.record_cursor import UNLIMITED_RECORD, too_large
 from milena.protocol.records.record_scan import (
     STEP,
     RecordFacts,
@@ -39,8 +40,6 @@ LOG_APPEND_TIME: Final = "LogAppendTime"
 MAX_RECORD_ERRORS: Final = 1000
 """The maximum number of record errors in a response. Kafka reports all, which may be millions for a compressed
 batch."""
-UNLIMITED_RECORD: Final = 2_147_483_639
-"""The default of ``max.decompressed.message.bytes``: no record is larger."""
 Steps: TypeAlias = Generator[int, None, None]
 """A check in progress. Yields the estimated work since the last step, in records."""
 _CODEC_MASK: Final = 0x07
@@ -267,10 +266,7 @@ class LogValidator:
                 yield head
                 continue
             if self.batch.is_compressed and head.size > (limit := self.config.max_decompressed_message_bytes):
-                raise KafkaError(
-                    ErrorCode.INVALID_RECORD,
-                    f"Invalid record size: {head.size} exceeds the configured maximum record size of {limit}.",
-                )
+                raise KafkaError(ErrorCode.INVALID_RECORD, too_large(head.size, limit))
             if (problem := self._problem(head)) is not None:
                 count += 1
                 if count <= MAX_RECORD_ERRORS:

@@ -135,7 +135,7 @@ class Round:
 
     def _map_records_of(self, batch: BatchView) -> bool:
         keys, start = self._map, self._work.first_dirty
-        base, records = batch.base_offset, RecordCursor(batch, self._work.limit)
+        base, records = batch.base_offset, RecordCursor(batch, self._work.limit, self._work.longest)
         while records.advance():
             key = records.key
             offset = base + int(records.offset_delta)
@@ -164,7 +164,14 @@ class Round:
         end = work.segments[len(segments)].base_offset  # the last segment may extend beyond the map
         self._cleaned = CleanedTransactions(aborted_in(self._disk, work, work.segments[0].base_offset, end))
         rules = Rules(
-            self._map, self.cleaned_to, work.end, work.now, work.delete_retention_ms, work.producers, work.limit
+            self._map,
+            self.cleaned_to,
+            work.end,
+            work.now,
+            work.delete_retention_ms,
+            work.producers,
+            work.limit,
+            work.longest,
         )
         self._retained = Retained(rules, self._cleaned)
         return segments

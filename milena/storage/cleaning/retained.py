@@ -51,6 +51,8 @@ class Rules(NamedTuple):
     producers: Mapping[ProducerId, LastRecord]
     limit: int
     """The maximum decompressed size of a batch (bytes)."""
+    longest: int
+    """The maximum size of a record of a compressed batch (bytes)."""
 
 
 class Retained:
@@ -118,7 +120,7 @@ class Retained:
         """Return the records that are kept, whether these are all, and whether there are tombstones among them."""
         records: list[KeptRecord] = []
         tombstones = False
-        cursor = RecordCursor(batch, self._rules.limit)
+        cursor = RecordCursor(batch, self._rules.limit, self._rules.longest)
         deletes_stay = horizon is None or self.now is None or self.now < horizon or self._unread
         read = 0
         while cursor.advance():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from milena.protocol.records.record_cursor import DEFAULT_LIMIT
+from milena.protocol.records.record_cursor import DEFAULT_LIMIT, UNLIMITED_RECORD
 from milena.protocol.types import Offset, ProducerId
 from milena.runtime.disk import Disk
 from milena.storage.cleaning.retained import LastRecord
@@ -42,6 +42,8 @@ class Work(NamedTuple):
     """Bytes of a read, unless a batch is larger."""
     limit: int = DEFAULT_LIMIT
     """The maximum decompressed size of a batch (bytes)."""
+    longest: int = UNLIMITED_RECORD
+    """The maximum size of a record of a compressed batch (bytes)."""
 
 
 def work_on(log: UnifiedLog, cleanable: Cleanable, *, now: int, memory: int, load_factor: float, chunk: int) -> Work:
@@ -62,6 +64,7 @@ def work_on(log: UnifiedLog, cleanable: Cleanable, *, now: int, memory: int, loa
         memory,
         load_factor,
         chunk,
+        longest=config.max_decompressed_message_bytes,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.records.batch import CorruptBatch
+from milena.protocol.records.record_cursor import RecordTooLarge
 from milena.storage.files.index_file import CorruptIndex
 from milena.storage.log.context import LogContext
 
@@ -37,7 +38,8 @@ def guarded(method: Callable[Concatenate[L, P], T]) -> Callable[Concatenate[L, P
 
     If the directory or the log is offline, or the log is deleted, the method raises KafkaError KAFKA_STORAGE_ERROR at
     once. An OSError takes the directory offline and is raised as KAFKA_STORAGE_ERROR. A damaged file is raised as
-    CORRUPT_MESSAGE. A violated invariant takes the log offline.
+    CORRUPT_MESSAGE, a record above ``max.decompressed.message.bytes`` as INVALID_RECORD. A violated invariant takes the
+    log offline.
     """
 
     @wraps(method)
@@ -46,6 +48,8 @@ def guarded(method: Callable[Concatenate[L, P], T]) -> Callable[Concatenate[L, P
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.folder} is offline")
         try:
             return method(log, *args, **kwargs)
+        except RecordTooLarge as too_large:
+            raise KafkaError(ErrorCode.INVALID_RECORD, str(too_large)) from too_large
         except (CorruptBatch, CorruptIndex) as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
         except BrokenInvariant as broken:

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, Protocol
 from milena.config.topic_config import TopicConfig
 from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.records.batch import HEADER_SIZE, LOG_OVERHEAD, BatchView
+from milena.protocol.records.record_cursor import UNLIMITED_RECORD
 from milena.protocol.records.records import iter_records, offset_of, timestamp_of
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.disk import Bytes, File
@@ -66,10 +67,12 @@ class TimedRecord(NamedTuple):
     leader_epoch: LeaderEpoch | None
 
 
-def first_in_batch(batch: BatchView, timestamp: int, start: Offset) -> TimedRecord | None:
+def first_in_batch(
+    batch: BatchView, timestamp: int, start: Offset, longest: int = UNLIMITED_RECORD
+) -> TimedRecord | None:
     """Return the first record of ``batch`` from ``start`` on whose timestamp (ms) is ``timestamp`` or later, None if
-    there is none. Raises CorruptBatch."""
-    for record in iter_records(batch):
+    there is none. Raises CorruptBatch, RecordTooLarge if a record before it has more than ``longest`` bytes."""
+    for record in iter_records(batch, longest=longest):
         if timestamp_of(batch, record) >= timestamp and offset_of(batch, record) >= start:
             epoch = batch.leader_epoch if batch.leader_epoch >= 0 else None
             return TimedRecord(timestamp_of(batch, record), offset_of(batch, record), epoch)
@@ -294,28 +297,28 @@ class Segment:
                 end = batch.last_offset + 1
         return Offset(end)
 
-    def find_by_timestamp(self, timestamp: int, start: Offset) -> TimedRecord | None:
+    def find_by_timestamp(self, timestamp: int, start: Offset, longest: int = UNLIMITED_RECORD) -> TimedRecord | None:
         """Return the first record from ``start`` on whose timestamp (ms) is ``timestamp`` or later, None if there is
-        none. Raises CorruptBatch."""
+        none. Raises CorruptBatch, RecordTooLarge (see ``first_in_batch``)."""
         offset = max(self.time_index.lookup(timestamp), start)
         position = self.offset_index.lookup(offset)
         file = self.file()
         for batch in scan_batches(file, position, self.size, chunk=LOOKUP_CHUNK):
             if batch.max_timestamp >= timestamp:
-                record = first_in_batch(read_batch(file, batch), timestamp, start)
+                record = first_in_batch(read_batch(file, batch), timestamp, start, longest)
                 if record is not None:
                     return record
         return None
 
-    def find_largest_timestamp(self) -> TimedRecord | None:
+    def find_largest_timestamp(self, longest: int = UNLIMITED_RECORD) -> TimedRecord | None:
         """Return the first record with the largest timestamp of the segment, None if the segment has no records. Raises
-        CorruptBatch."""
+        CorruptBatch, RecordTooLarge (see ``first_in_batch``)."""
         largest = self.largest
         position = self.offset_index.lookup(largest.offset)
         file = self.file()
         for batch in scan_batches(file, position, self.size, chunk=LOOKUP_CHUNK):
             if batch.max_timestamp == largest.timestamp and batch.record_count:
-                return first_in_batch(read_batch(file, batch), largest.timestamp, Offset(0))
+                return first_in_batch(read_batch(file, batch), largest.timestamp, Offset(0), longest)
         return None
 
     # -- truncating and closing

@@ -304,10 +304,10 @@ class UnifiedLog(LocalLog):
 
         Kafka searches only the first segment with such a timestamp. But that record may be before the log start.
         """
-        start = self.local_log_start_offset
+        start, longest = self.local_log_start_offset, self.config.max_decompressed_message_bytes
         for segment in self.segments:
             if segment.largest_timestamp() >= timestamp:
-                record = segment.find_by_timestamp(timestamp, start)
+                record = segment.find_by_timestamp(timestamp, start, longest)
                 if record is not None:
                     return record
         return None
@@ -315,7 +315,8 @@ class UnifiedLog(LocalLog):
     @guarded
     def max_timestamp_offset(self) -> TimedRecord | None:
         """Return the first record with the largest timestamp, None if the log is empty. Raises KafkaError."""
-        return max(self.segments, key=lambda segment: segment.largest.timestamp).find_largest_timestamp()
+        latest = max(self.segments, key=lambda segment: segment.largest.timestamp)
+        return latest.find_largest_timestamp(self.config.max_decompressed_message_bytes)
 
     @guarded
     def aborted_transactions(self, start: Offset, upper: Offset) -> list[AbortedTxn]:

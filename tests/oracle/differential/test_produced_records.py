@@ -20,7 +20,7 @@ from milena.protocol.records.batch import HEADER_SIZE, Codec
 from milena.protocol.records.compression import compress
 from milena.protocol.records.records import Record
 from tests.oracle.differential.batches import THEN, batch, forged, records, with_body
-from tests.oracle.differential.pair import Answers, Pair
+from tests.oracle.differential.pair import Answers, Pair, eventually
 
 COMPRESSORS: Final[Mapping[str, tuple[Codec, Callable[[bytes], bytes]]]] = {
     **{codec.name.lower(): (codec, partial(compress, codec)) for codec in Codec},
@@ -148,6 +148,41 @@ def test_invalid_compressed_streams_are_refused(pair: Pair, topic: str, name: st
     kafka, milena = codes(ask(pair, topic, with_body(good, SPOILED[name](good[HEADER_SIZE:]))))
     assert milena is ErrorCode.INVALID_RECORD
     assert (kafka is ErrorCode.NONE) == ((codec, name) in KAFKA_READS_NO_FURTHER)
+
+
+@pytest.mark.parametrize("codec", list(COMPRESSORS))
+def test_records_above_the_decompressed_limit(pair: Pair, topic: str, codec: str) -> None:
+    """``max.decompressed.message.bytes`` counts a compressed record without its length."""
+    pair.create(topic, max_decompressed_message_bytes=500)
+    without_value = 8  # attributes, deltas, the lengths of key and value, the key, the number of headers
+    for size in (499 - without_value, 500 - without_value, 501 - without_value):
+        one = batch([Record(0, 0, b"k", b"v"), Record(1, 1, b"k", b"x" * size), Record(2, 2, b"k", b"v")])
+        kafka, milena = codes(ask(pair, topic, in_codec(codec, one, one[HEADER_SIZE:])))
+        assert kafka is milena, size
+    read_alike(pair, topic)
+
+
+@pytest.mark.parametrize("codec", list(COMPRESSORS))
+def test_a_lowered_limit_holds_for_the_search_by_time(pair: Pair, topic: str, codec: str) -> None:
+    pair.create(topic)
+    one = batch([Record(0, 0, b"k", b"v"), Record(1, 1, b"k", b"x" * 600), Record(2, 2, b"k", b"v")])
+    assert codes(ask(pair, topic, in_codec(codec, one, one[HEADER_SIZE:]))) == (ErrorCode.NONE, ErrorCode.NONE)
+    change = {"name": "max.decompressed.message.bytes", "config_operation": 0, "value": "500"}
+    resources = [{"resource_type": 2, "resource_name": topic, "configs": [change]}]
+    pair.same(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=resources)
+    limited = ErrorCode.NONE if codec == "none" else ErrorCode.INVALID_RECORD
+
+    def found(timestamp: int) -> tuple[ErrorCode, ...]:
+        topics = [{"name": topic, "partitions": [{"timestamp": timestamp}]}]
+        answers = pair.same(ApiKey.LIST_OFFSETS, 7, replica_id=-1, topics=topics)
+        return tuple(ErrorCode(answer["topics"][0]["partitions"][0]["error_code"]) for answer in answers.both)
+
+    def look() -> None:
+        assert found(THEN + 1) == (limited, limited)
+
+    eventually(look)
+    assert found(THEN) == (ErrorCode.NONE, ErrorCode.NONE)
+    assert found(-3) == (limited, limited)
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)

@@ -114,3 +114,27 @@ def test_a_batch_that_decompresses_to_more_than_64_mib_is_not_searched(tmp_path:
         log.offset_for_timestamp(50)
     assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
     assert log.max_timestamp_offset() == (200, 1, 0)
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_a_compressed_record_above_the_limit_ends_the_search(tmp_path: Path, codec: Codec) -> None:
+    """As in Kafka 4.4 the records before it are found, and a limit that was lowered holds for stored records."""
+    folder = LogFolder(tmp_path)
+    log = folder.open()
+    append(log, b"a", b"x" * 600, b"c", timestamp=100, codec=codec)
+    log.close()
+    log = LogFolder(tmp_path, max_decompressed_message_bytes=500).open()
+    assert log.offset_for_timestamp(100) == (100, 0, 0)
+    message = r"Invalid record size: 607 exceeds the configured maximum record size of 500\."
+    with pytest.raises(KafkaError, match=message) as refused:
+        log.offset_for_timestamp(101)
+    assert refused.value.code is ErrorCode.INVALID_RECORD
+    with pytest.raises(KafkaError, match=message):
+        log.max_timestamp_offset()
+
+
+def test_the_limit_is_not_that_of_uncompressed_records(tmp_path: Path) -> None:
+    log = LogFolder(tmp_path, max_decompressed_message_bytes=500).open()
+    append(log, b"a", b"x" * 600, b"c", timestamp=100)
+    assert log.offset_for_timestamp(101) == (101, 1, 0)
+    assert log.max_timestamp_offset() == (102, 2, 0)

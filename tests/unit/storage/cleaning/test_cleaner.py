@@ -11,7 +11,7 @@ import pytest
 
 from milena.config.topic_config import TopicConfig
 from milena.lab.world.world import World, simulate
-from milena.protocol.records.batch import CorruptBatch
+from milena.protocol.records.batch import Codec, CorruptBatch
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.disk import Disk, Report
 from milena.runtime.workers import PlainWorker
@@ -185,6 +185,28 @@ async def test_a_damaged_log_is_marked_uncleanable_and_other_logs_are_cleaned(tm
     logs.delete(damaged)
     cleaner.forget_gone()
     assert not cleaner.uncleanable
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.ZSTD])
+async def test_a_log_with_a_compressed_record_above_the_limit_is_uncleanable(tmp_path: Path, codec: Codec) -> None:
+    """As in Kafka 4.4: the limit that is in force when the log is cleaned holds."""
+    manager = Manager(tmp_path)
+    logs = await manager.start(config=COMPACTED)
+    log, limit = filled(logs), replace(COMPACTED, max_decompressed_message_bytes=500)
+    log.append_as_leader(batch_of(b"x" * 900, keys=[b"k"], codec=codec), leader_epoch=LeaderEpoch(0))
+    log.roll()
+    log.raise_high_watermark(log.log_end_offset)
+    log.flush()
+    for directory in logs.dirs:
+        directory.save()
+    log.config = limit
+    before = batches_of(log)
+    cleaner = cleaner_of(manager)
+    assert await clean(cleaner, manager, log) is (codec is Codec.NONE)
+    if codec is Codec.NONE:
+        return
+    assert "Invalid record size: " in cleaner.uncleanable[log]
+    assert batches_of(log) == before
 
 
 async def test_an_error_in_the_check_of_a_log_does_not_prevent_cleaning_of_others(

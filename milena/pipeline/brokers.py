@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, TypeVar
 from milena.client.cluster import Cluster, TopicView
 from milena.client.offsets import EARLIEST, EARLIEST_LOCAL, LATEST, find_offset
 from milena.client.raw_reads import MadeAnew, RawRecords, epoch_ends, read_raw, retried
-from milena.pipeline.errors import DataLoss, PipelineError, TopicGone, recreated
+from milena.pipeline.errors import DataLoss, PipelineError, TopicGone, loss, recreated
 from milena.pipeline.loops import LoopThread
 from milena.pipeline.metadata_cache import PLAN_CACHE, TierMetadata, wants
 from milena.pipeline.options import SourceOptions
@@ -49,6 +49,7 @@ class Brokers:
     def __init__(self, loop: LoopThread, options: SourceOptions) -> None:
         self._loop = loop
         self._committed = options.committed
+        self._strict = options.fail_on_data_loss
         self._bootstrap = options.bootstrap
         self._chosen = options.chosen
         self._cluster = Cluster(loop.runtime, options.bootstrap, "milena-spark")
@@ -138,8 +139,13 @@ class Brokers:
                     return
                 if batch.last_offset < at:
                     continue
-                batch.verify_crc()
                 at = batch.last_offset + 1
+                try:
+                    batch.verify_crc()
+                except CorruptBatch as error:
+                    where = f"{stretch.partition.topic}-{stretch.partition.partition} of the brokers"
+                    loss(f"{where}, the batch at offset {batch.base_offset}: {error}", self._strict)
+                    continue
                 while started and started[-1].first_offset <= batch.last_offset:
                     aborting.add(started.pop().producer_id)
                 if batch.is_control:

@@ -42,14 +42,17 @@ TYPES: Final[Mapping[str, DataType]] = {
     "sequence": IntegerType(),
 }
 """The names and types of all columns. ``segmentId`` is null for records that a broker served."""
+OF_KAFKA: Final = frozenset({"key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"})
+"""The columns of Spark's Kafka source."""
 
 
-def schema_of(columns: Sequence[str], *, headers: bool) -> StructType:
-    """Return the schema of the given columns, or of all. ``headers``: whether the column ``headers`` is included if
-    ``columns`` is empty. Raises PipelineError."""
+def schema_of(columns: Sequence[str], *, headers: bool, only_kafkas: bool = False) -> StructType:
+    """Return the schema of the given columns, or of all. ``headers``, ``only_kafkas``: whether the column ``headers``
+    is included, and only the columns of Spark's Kafka source are, if ``columns`` is empty. Raises PipelineError."""
     if headers and columns and "headers" not in columns:
         raise PipelineError("option includeHeaders=true contradicts option columns, which lacks headers")
-    names = columns or [name for name in TYPES if headers or name != "headers"]
+    all_names = [name for name in TYPES if name in OF_KAFKA or not only_kafkas]
+    names = columns or [name for name in all_names if headers or name != "headers"]
     unknown = [name for name in names if name not in TYPES]
     if unknown:
         raise PipelineError(f"option columns: there is no column {unknown[0]}, but {', '.join(TYPES)}")

@@ -62,6 +62,11 @@ class TierMetadata:
         return the partitions that have any event."""
         return {one for one, events in self.decoder.partitions.items() if len(events.cache)} | self.decoder.unwanted
 
+    def emptied(self) -> set[TopicIdPartition]:
+        """Return the selected partitions that have events but no segments: all were deleted, or none was ever
+        announced."""
+        return {one for one, events in self.decoder.partitions.items() if not len(events.cache)}
+
     def parts(self, partition: TopicIdPartition, lineage: Lineage) -> Sequence[Stretch]:
         """Return the stretches of a log in the tier, in order. They are cached until the partition has new events."""
         cache = self.cache(partition)

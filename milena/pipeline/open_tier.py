@@ -6,8 +6,9 @@ All functions block. They are called from Spark's threads, while a loop in anoth
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import Final
@@ -27,6 +28,7 @@ from milena.tiered.store.remote_storage import (
     RemoteResourceNotFound,
     RemoteStorage,
     RemoteStorageError,
+    TruncatedObject,
 )
 from milena.tiered.store.tier_names import object_path
 
@@ -50,33 +52,73 @@ class OpenTier:
         self.storage = storage
         self._entries = lru_cache(maxsize=8)(self._read_entries)
 
-    def batches(self, stretch: Stretch, since: int | None = None) -> Iterator[BatchView]:
+    def batches(
+        self, stretch: Stretch, since: int | None = None, skip: Callable[[str], None] | None = None
+    ) -> Iterator[BatchView]:
         """Yield the batches with offsets of ``stretch``, in order, with verified checksums. The first and the last
         batch may have other offsets, too.
 
-        ``since`` (ms): batches whose records are all earlier may be left out. Raises Moved, Damaged."""
+        ``since`` (ms): batches whose records are all earlier may be left out. ``skip`` is called with a message if
+        batches are damaged and a later one is valid; without it, and at the end of the log, damage is an error. Raises
+        Moved, Damaged."""
         segment = stretch.segment
         assert segment is not None
         first = max(stretch.first, self._time_bound(segment, since))
-        position = self._position(segment, first)
-        at = stretch.first
+        at, why = stretch.first, ""
         try:
-            for data in self._whole_batches(segment, position):
-                batch = BatchView(data)
-                if batch.base_offset > stretch.last:
-                    return
-                _check(segment, batch)
+            for batch in self._checked(segment, self._position(segment, first), stretch.last, go_on=skip is not None):
+                if isinstance(batch, CorruptBatch):
+                    why = why or str(batch)
+                    continue
+                if why and skip is not None and batch.base_offset > max(at, first):
+                    lost_to = min(batch.base_offset - 1, stretch.last)
+                    skip(f"{named(segment)}, offsets {max(at, first)} to {lost_to}: {why}")
+                why = ""
                 if batch.last_offset >= first:
                     yield batch
                     at = batch.last_offset + 1
                 if batch.last_offset >= stretch.last:
                     return
+            if why:
+                raise CorruptBatch(why)
         except CorruptBatch as error:
             raise Damaged(f"{named(segment)}, at offset {at}: {error}") from None
         except RemoteResourceNotFound as error:
             raise Moved(str(error)) from None
         except RemoteStorageError as error:
             raise Damaged(f"{named(segment)}, at offset {at}: {error}") from None
+
+    def _checked(
+        self, segment: RemoteLogSegmentMetadata, position: int, last: int, *, go_on: bool
+    ) -> Iterator[BatchView | CorruptBatch]:
+        """Yield the valid batches from ``position`` up to offset ``last``. ``go_on``: yield the error of a damaged
+        batch and continue with the next one, which begins at an entry of the offset index if the length is damaged.
+        Raises CorruptBatch."""
+        while True:
+            try:
+                for data in self._whole_batches(segment, position):
+                    position += len(data)
+                    batch = BatchView(data)
+                    try:
+                        _check_offsets(segment, batch)
+                        if batch.base_offset <= last:
+                            batch.verify_crc()
+                    except CorruptBatch as error:
+                        if not go_on:
+                            raise
+                        yield error
+                        continue
+                    if batch.base_offset > last:
+                        return
+                    yield batch
+                return
+            except CorruptBatch as error:
+                positions = [one for _, one in self.entries(segment)] if go_on else []
+                following = bisect_right(positions, position)
+                if following == len(positions):
+                    raise
+                yield error
+                position = positions[following]
 
     def _whole_batches(self, segment: RemoteLogSegmentMetadata, position: int) -> Iterator[memoryview]:
         """Yield the batches from ``position`` on. Only a batch that extends over two pieces is copied. Raises
@@ -103,7 +145,8 @@ class OpenTier:
             raise CorruptBatch(f"{len(held)} bytes at position {position} are not a complete batch")
 
     def _pieces(self, segment: RemoteLogSegmentMetadata, position: int) -> Iterator[bytes]:
-        """Yield the log from ``position`` on in pieces. The next piece is fetched while the caller uses one."""
+        """Yield the log from ``position`` on in pieces. The next piece is fetched while the caller uses one. Raises
+        CorruptBatch after the last piece of a log that is shorter than its metadata say."""
         pending: Future[bytes] | None = None
         try:
             while position < segment.size:
@@ -116,12 +159,20 @@ class OpenTier:
                 pending.cancel()
 
     async def _fetch(self, segment: RemoteLogSegmentMetadata, position: int) -> bytes:
-        wanted = min(PIECE, segment.size - position)
-        part = await self.storage.fetch(segment, position, position + wanted - 1)
-        data = await part.read()
-        if len(data) < wanted:
-            raise CorruptBatch(f"it ends at position {position + len(data)}, but its metadata say {segment.size} bytes")
+        data, size = b"", position
+        try:
+            data = await self._range(segment, position)
+        except TruncatedObject as error:
+            size = error.size
+            if position < size < segment.size:
+                data = await self._range(replace(segment, size=size), position)
+        if not data:
+            raise CorruptBatch(f"it ends at position {size}, but its metadata say {segment.size} bytes")
         return data
+
+    async def _range(self, segment: RemoteLogSegmentMetadata, position: int) -> bytes:
+        last = min(position + PIECE, segment.size) - 1
+        return await (await self.storage.fetch(segment, position, last)).read()
 
     def _position(self, segment: RemoteLogSegmentMetadata, offset: int) -> int:
         """Return a position at or before the batch with ``offset``."""
@@ -189,7 +240,7 @@ def named(segment: RemoteLogSegmentMetadata, suffix: str = LOG_SUFFIX) -> str:
     return object_path(segment, suffix)
 
 
-def _check(segment: RemoteLogSegmentMetadata, batch: BatchView) -> None:
+def _check_offsets(segment: RemoteLogSegmentMetadata, batch: BatchView) -> None:
     """Check the offsets of a batch, which its checksum does not cover: the object may belong to another segment. Raises
     CorruptBatch."""
     if batch.base_offset < segment.start_offset or batch.last_offset > segment.end_offset:
@@ -199,4 +250,3 @@ def _check(segment: RemoteLogSegmentMetadata, batch: BatchView) -> None:
         )
     if batch.last_offset < batch.base_offset:
         raise CorruptBatch(f"a batch ends at offset {batch.last_offset}, before it begins at {batch.base_offset}")
-    batch.verify_crc()

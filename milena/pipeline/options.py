@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from milena.pipeline.client_options import CONSUMERS, OF_SINK, OF_SOURCE, ignored_options
 from milena.pipeline.errors import PipelineError
 from milena.protocol.types import TopicPartition
 
@@ -19,12 +20,16 @@ LATEST: Final = -1
 IDS: Final = "topic ids"
 """The key in JSON for the ids of the topics. No topic can have this name."""
 PARTITION_BYTES: Final = 128 << 20
+STRATEGY: Final = "startingOffsetsByTimestampStrategy"
+LONGEST_DELAY: Final = 15 * 60.0
+"""The default of option ``maxTriggerDelay`` in seconds."""
 
 LARGEST: Final = (1 << 63) - 1
 LAST_PARTITION: Final = (1 << 31) - 1
 """The maximum of offsets and times, and of partition numbers."""
 
 _CHOICES: Final = ("assign", "subscribe", "subscribePattern")
+_OF_SINK: Final = ("kafka.bootstrap.servers", "topic", "checkpointLocation")
 _KNOWN: Final = (
     *_CHOICES,
     "tier",
@@ -35,16 +40,38 @@ _KNOWN: Final = (
     "endingOffsets",
     "startingTimestamp",
     "endingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp",
+    STRATEGY,
     "includeHeaders",
     "isolation.level",
     "kafka.isolation.level",
     "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerPartition",
     "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
     "maxPartitionBytes",
     "columns",
     "pushFilters",
     "path",
 )
+_OF_TRIGGERS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+"""Options that have no effect in a batch, as in Spark's Kafka source."""
+_OF_SPARKS_SOURCE: Final = (
+    *_CHOICES,
+    *_OF_TRIGGERS,
+    *CONSUMERS,
+    "startingOffsets",
+    "endingOffsets",
+    "includeHeaders",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerPartition",
+)
+"""Options of Spark's Kafka source that its sink ignores."""
+_SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -59,15 +86,23 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The start or the end of what is read: EARLIEST, LATEST, an offset for each partition, or a timestamp (ms)."""
+    """The start or the end of what is read: EARLIEST, LATEST, an offset or a timestamp (ms) for each partition, or one
+    timestamp for all."""
 
     place: int = 0
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     ids: Mapping[str, str] = field(default_factory=dict)
     """The ids (as text) of the topics in ``offsets``, as far as they are known."""
     timestamp: int | None = None
+    timestamps: Mapping[TopicPartition, int] = field(default_factory=dict)
+    latest_if_none: bool = False
+    """Whether reading starts at the log end if no record has the time or a later one; otherwise that is an error."""
     option: str = ""
     """The name of the option, for messages."""
+
+    def time_of(self, place: TopicPartition) -> int | None:
+        """Return the timestamp (ms) for a partition; None if the bound is not a timestamp."""
+        return self.timestamps.get(place, self.timestamp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,34 +120,43 @@ class SourceOptions:
     committed: bool = False
     fail_on_data_loss: bool = True
     per_trigger: int | None = None
+    least_per_trigger: int | None = None
+    longest_delay: float = LONGEST_DELAY
+    """In seconds."""
+    least_tasks: int | None = None
+    records_per_task: int | None = None
     partition_bytes: int = PARTITION_BYTES
     columns: tuple[str, ...] = ()
     push_filters: bool = False
+    ignored: tuple[str, ...] = ()
+    """Options that were given and have no effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """The options of the sink. ``topic``: the topic to write to; empty if the column ``topic`` names it."""
+    """The options of the sink. ``topic``: the topic to write to; empty if the column ``topic`` names it. ``ignored``:
+    options that were given and have no effect."""
 
     bootstrap: tuple[tuple[str, int], ...]
     topic: str = ""
+    ignored: tuple[str, ...] = ()
 
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
     """Parse the options of the sink. Raises PipelineError."""
     options = _Given(given)
-    options.check_names(("kafka.bootstrap.servers", "topic", "checkpointLocation"))
+    ignored = options.check_names(_OF_SINK, OF_SINK, _OF_SPARKS_SOURCE)
     bootstrap = options.text("kafka.bootstrap.servers")
     if not bootstrap:
         raise PipelineError("option kafka.bootstrap.servers must be specified: the brokers to write to")
-    return SinkOptions(addresses(bootstrap), options.text("topic"))
+    return SinkOptions(addresses(bootstrap), options.text("topic"), ignored)
 
 
 def source_options(given: Mapping[str, str], *, streaming: bool | None = False) -> SourceOptions:
     """Parse the options of the source. ``streaming``: whether the query is a stream; None if that is not known. Raises
     PipelineError for unknown, missing and contradicting options."""
     options = _Given(given)
-    options.check_names()
+    ignored = options.check_names(_KNOWN, OF_SOURCE, CONSUMERS)
     tier = options.one_of("tier", "path")
     bootstrap = options.text("kafka.bootstrap.servers")
     if not tier and not bootstrap:
@@ -121,10 +165,40 @@ def source_options(given: Mapping[str, str], *, streaming: bool | None = False) 
         raise PipelineError("option metadata names the metadata of a tier, so it requires option tier")
     if options.text("storageOptions") and "://" not in tier:
         raise PipelineError(f"option storageOptions is for a tier with a URL, but the tier is {tier or 'not named'}")
-    # The texts of the following errors are those of Spark's Kafka source.
-    if streaming and (options.text("endingOffsets") or options.text("endingTimestamp")):
-        option = "endingOffsets" if options.text("endingOffsets") else "endingTimestamp"
-        raise PipelineError(f"option {option}: ending offset not valid in streaming queries")
+    first, last = _bounds(options, streaming)
+    least, most = options.count("minOffsetsPerTrigger"), options.count("maxOffsetsPerTrigger")
+    if least is not None and most is not None and least > most:
+        raise PipelineError(f"option minOffsetsPerTrigger={least} is higher than option maxOffsetsPerTrigger={most}")
+    if streaming is False:
+        ignored += tuple(name for name in _OF_TRIGGERS if options.text(name))
+    return SourceOptions(
+        chosen=options.chosen(),
+        starting=first,
+        ending=last,
+        tier=_absolute(tier) if tier else "",
+        storage_options=options.text("storageOptions"),
+        metadata=tuple(_absolute(one.strip()) for one in options.text("metadata").split(",") if one.strip()),
+        bootstrap=addresses(bootstrap),
+        headers=options.flag("includeHeaders", default=False),
+        committed=options.committed(),
+        fail_on_data_loss=options.flag("failOnDataLoss", default=True),
+        per_trigger=most,
+        least_per_trigger=least,
+        longest_delay=options.seconds("maxTriggerDelay", LONGEST_DELAY),
+        least_tasks=options.count("minPartitions"),
+        records_per_task=options.count("maxRecordsPerPartition"),
+        partition_bytes=options.size("maxPartitionBytes", PARTITION_BYTES),
+        columns=options.columns(),
+        push_filters=options.flag("pushFilters", default=False),
+        ignored=ignored,
+    )
+
+
+def _bounds(options: _Given, streaming: bool | None) -> tuple[Bound, Bound]:
+    """Return the start and the end. Raises PipelineError, with the texts of Spark's Kafka source."""
+    for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp") if streaming else ():
+        if options.text(name):
+            raise PipelineError(f"option {name}: ending offset not valid in streaming queries")
     first = options.bound("starting", LATEST if streaming else EARLIEST)
     last = options.bound("ending", LATEST)
     if streaming is False and first.place == LATEST:
@@ -134,22 +208,13 @@ def source_options(given: Mapping[str, str], *, streaming: bool | None = False) 
     _refuse(last, EARLIEST, "earliest (-2)")
     if streaming is False:
         _refuse(first, LATEST, "latest (-1)")
-    return SourceOptions(
-        options.chosen(),
-        first,
-        last,
-        _absolute(tier) if tier else "",
-        options.text("storageOptions"),
-        tuple(_absolute(one.strip()) for one in options.text("metadata").split(",") if one.strip()),
-        addresses(bootstrap),
-        options.flag("includeHeaders", default=False),
-        options.committed(),
-        options.flag("failOnDataLoss", default=True),
-        options.count("maxOffsetsPerTrigger"),
-        options.size("maxPartitionBytes", PARTITION_BYTES),
-        options.columns(),
-        options.flag("pushFilters", default=False),
-    )
+    for place, begin in first.timestamps.items():
+        if begin > last.timestamps.get(place, begin):
+            raise PipelineError(
+                f"options {first.option} and {last.option} contradict each other: {place[0]}-{place[1]} would be read "
+                f"from {begin} to {last.timestamps[place]}"
+            )
+    return first, last
 
 
 def _absolute(place: str) -> str:
@@ -183,11 +248,16 @@ class _Given:
             raise PipelineError(f"option columns names {twice} twice")
         return names
 
-    def check_names(self, names: Sequence[str] = _KNOWN) -> None:
+    def check_names(
+        self, names: Sequence[str], refused: Mapping[str, str], without_effect: Sequence[str]
+    ) -> tuple[str, ...]:
+        """Return the given options that have no effect. Raises PipelineError for unknown ones."""
         known = {name.lower(): name for name in names}
-        for name in self._given.keys() - known.keys():
+        ignored = ignored_options(self._given, known, refused, without_effect)
+        for name in sorted(self._given.keys() - known.keys() - {one.lower() for one in ignored}):
             alike = difflib.get_close_matches(name, known, 1)
             raise PipelineError(f"option {name} is unknown{f'; is {known[alike[0]]} meant?' if alike else ''}")
+        return tuple(ignored)
 
     def one_of(self, name: str, other: str) -> str:
         one, two = self.text(name), self.text(other)
@@ -206,6 +276,14 @@ class _Given:
         if text and not (_whole(text) and 0 < int(text) <= LARGEST):
             raise PipelineError(f"option {name}={text} is not a whole number above 0")
         return int(text) if text else None
+
+    def seconds(self, name: str, default: float) -> float:
+        """Return a duration in seconds. Without a unit it is in milliseconds, as in Spark."""
+        text = self.text(name).lower()
+        found = re.fullmatch(r"(\d{1,18}) *([a-z]*)", text, re.ASCII)
+        if text and (found is None or found[2] not in {"", *_SECONDS}):
+            raise PipelineError(f"option {name}={text} is not a duration: milliseconds, or as 30s, 15m, 1h")
+        return default if found is None else int(found[1]) * _SECONDS[found[2] or "ms"]
 
     def size(self, name: str, default: int) -> int:
         text = self.text(name).lower()
@@ -250,11 +328,18 @@ class _Given:
     def bound(self, side: str, default: int) -> Bound:
         """Return where reading starts or ends (``side``). As in Spark, the option with a timestamp takes precedence
         over the one with offsets. Raises PipelineError."""
+        strategy = self.text(STRATEGY).lower()
+        if strategy not in {"", "error", "latest"}:
+            raise PipelineError(f"option {STRATEGY}={strategy} is neither error nor latest")
+        latest = side == "starting" and strategy == "latest"
         option = f"{side}Timestamp"
         if text := self.text(option):
             if not (_whole(text) and int(text) <= LARGEST):
                 raise PipelineError(f"option {option}={text} is not a time in milliseconds since 1970")
-            return Bound(timestamp=int(text), option=option)
+            return Bound(timestamp=int(text), latest_if_none=latest, option=option)
+        option = f"{side}OffsetsByTimestamp"
+        if text := self.text(option):
+            return Bound(timestamps=timestamps_of(option, text), latest_if_none=latest, option=option)
         option = f"{side}Offsets"
         text = self.text(option)
         places = {"": default, "earliest": EARLIEST, "latest": LATEST}
@@ -284,25 +369,38 @@ def _assigned(text: str) -> dict[TopicPartition, None]:
 def offsets_of(option: str, text: str) -> tuple[dict[TopicPartition, int], dict[str, str]]:
     """``{"topic": {"0": 23, "1": -2}}``, optionally with the ids of topics, as a checkpoint has them. Returns the
     offsets and the ids. Raises PipelineError."""
-    found: dict[TopicPartition, int] = {}
     expected = f'option {option}: expected earliest, latest or e.g. {{"topicA":{{"0":23,"1":-1}},"topicB":{{"0":-2}}}}'
     plain = _json(expected, text)
     ids = plain.pop(IDS, {})
     if not isinstance(ids, dict) or not all(isinstance(one, str) for one in ids.values()):
         raise PipelineError(f"{expected}, got {text}")
-    for topic, numbers in plain.items():
-        if not isinstance(numbers, dict):
+    wrong = "is not an offset: {}; use -1 for latest, -2 for earliest"
+    return _by_partition(option, expected, text, plain, EARLIEST, wrong), ids
+
+
+def timestamps_of(option: str, text: str) -> dict[TopicPartition, int]:
+    """``{"topic": {"0": 1700000000000}}``: a timestamp (ms) for each partition. Raises PipelineError."""
+    expected = f'option {option}: expected e.g. {{"topicA":{{"0":1700000000000,"1":1700000000000}}}}'
+    wrong = "is not a time in milliseconds since 1970: {}"
+    return _by_partition(option, expected, text, _json(expected, text), 0, wrong)
+
+
+def _by_partition(
+    option: str, expected: str, text: str, plain: Mapping[str, Any], least: int, wrong: str
+) -> dict[TopicPartition, int]:
+    """Return the numbers of JSON by partition. ``wrong``: the message for a number that is below ``least`` or too
+    large. Raises PipelineError."""
+    found: dict[TopicPartition, int] = {}
+    for topic, every in plain.items():
+        if not isinstance(every, dict):
             raise PipelineError(f"{expected}, got {text}")
-        for number, offset in numbers.items():
+        for number, value in every.items():
             if not _whole(number) or int(number) > LAST_PARTITION or (topic, int(number)) in found:
                 raise PipelineError(f"option {option}: {number} is no partition of {topic}: they are numbered from 0")
-            if type(offset) is not int or not EARLIEST <= offset <= LARGEST:
-                raise PipelineError(
-                    f"option {option} for {topic}-{number} is not an offset: {json.dumps(offset)}; "
-                    "use -1 for latest, -2 for earliest"
-                )
-            found[topic, int(number)] = offset
-    return found, ids
+            if type(value) is not int or not least <= value <= LARGEST:
+                raise PipelineError(f"option {option} for {topic}-{number} {wrong.format(json.dumps(value))}")
+            found[topic, int(number)] = value
+    return found
 
 
 def _json(expected: str, text: str) -> dict[str, Any]:

@@ -10,7 +10,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
+from heapq import heapify, heappop, heappush
+from itertools import accumulate, pairwise
+from operator import attrgetter, itemgetter
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -238,26 +240,78 @@ def cuts_by_index(stretch: Stretch, target: int, entries: Sequence[tuple[int, in
     return [(first, max(1, past - position)) for (first, position), past in zip(found, ends, strict=True)]
 
 
-def packed(stretches: Iterable[Stretch], target: int, cuts: Cuts) -> list[tuple[Stretch, ...]]:
-    """Return the stretches of each task. A task reads about ``target`` bytes."""
+def packed(stretches: Iterable[Stretch], target: int, cuts: Cuts, most: int | None = None) -> list[tuple[Stretch, ...]]:
+    """Return the stretches of each task. A task reads about ``target`` bytes, and at most ``most`` offsets."""
     tasks: list[tuple[Stretch, ...]] = []
     held: list[Stretch] = []
-    size = 0
-    for part in _cut(stretches, target, cuts):
-        if held and size + part.size > target:
+    size = offsets = 0
+    for part in _cut(stretches, target, cuts, most):
+        span = part.last - part.first + 1
+        if held and (size + part.size > target or (most is not None and offsets + span > most)):
             tasks.append(tuple(held))
-            held, size = [], 0
+            held, size, offsets = [], 0, 0
         held.append(part)
         size += part.size
+        offsets += span
     return [*tasks, tuple(held)] if held else tasks
 
 
-def _cut(stretches: Iterable[Stretch], target: int, cuts: Cuts) -> Iterator[Stretch]:
+_Placed = tuple[int, tuple[int, ...], tuple[Stretch, ...]]
+"""The negative size of a task, its place in the order of tasks, and the task."""
+
+
+def divided(tasks: Sequence[tuple[Stretch, ...]], least: int) -> list[tuple[Stretch, ...]]:
+    """Divide the largest tasks by two until there are ``least`` tasks, or each task has a single offset."""
+    largest: list[_Placed] = [(-_size(task), (at,), task) for at, task in enumerate(tasks)]
+    heapify(largest)
+    done: list[_Placed] = []
+    while largest and len(largest) + len(done) < least:
+        size, place, task = heappop(largest)
+        halves = _halves(task)
+        if len(halves) == 1:
+            done.append((size, place, task))
+            continue
+        for at, half in enumerate(halves):
+            heappush(largest, (-_size(half), (*place, at), half))
+    return [task for _, _, task in sorted([*largest, *done], key=itemgetter(1))]
+
+
+def _size(task: tuple[Stretch, ...]) -> int:
+    return sum(one.size for one in task)
+
+
+def _halves(task: tuple[Stretch, ...]) -> list[tuple[Stretch, ...]]:
+    """Return two tasks of about the same size with the stretches of ``task``; the task itself if it has one offset."""
+    if len(task) > 1:
+        sums = list(accumulate(one.size for one in task[:-1]))
+        index = min(bisect_left(sums, _size(task) / 2), len(sums) - 1) + 1
+        return [task[:index], task[index:]]
+    (one,) = task
+    span = one.last - one.first + 1
+    if span == 1:
+        return [task]
+    middle, half = one.first + span // 2, max(1, one.size // 2)
+    return [(one.part(one.first, middle - 1, half),), (one.part(middle, one.last, half),)]
+
+
+def _cut(stretches: Iterable[Stretch], target: int, cuts: Cuts, most: int | None) -> Iterator[Stretch]:
     for stretch in stretches:
         if stretch.size <= target * SLACK:
-            yield stretch
+            yield from _shortened(stretch, most)
             continue
         parts = cuts(stretch, target)
         ends = [first - 1 for first, _ in parts[1:]] + [stretch.last]
         for (first, size), last in zip(parts, ends, strict=True):
-            yield stretch.part(first, last, size)
+            yield from _shortened(stretch.part(first, last, size), most)
+
+
+def _shortened(stretch: Stretch, most: int | None) -> Iterator[Stretch]:
+    """Yield the stretch in parts of at most ``most`` offsets."""
+    span = stretch.last - stretch.first + 1
+    parts = 1 if most is None else -(-span // most)
+    if parts == 1:
+        yield stretch
+        return
+    starts = [stretch.first + span * at // parts for at in range(parts + 1)]
+    for first, past in pairwise(starts):
+        yield stretch.part(first, past - 1, max(1, stretch.size // parts))

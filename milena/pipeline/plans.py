@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Final
 
 from milena.pipeline.catalogue import (
@@ -21,17 +21,20 @@ from milena.pipeline.errors import PipelineError, loss, recreated
 from milena.pipeline.locations import storage_of
 from milena.pipeline.loops import LoopThread
 from milena.pipeline.open_tier import OpenTier
-from milena.pipeline.options import EARLIEST, LATEST, Bound, Chosen, SourceOptions
-from milena.pipeline.planning import Aborted, Gap, Stretch, clipped, cuts_by_index, cuts_by_offset, packed
+from milena.pipeline.options import EARLIEST, LATEST, STRATEGY, Bound, Chosen, SourceOptions
+from milena.pipeline.planning import Aborted, Gap, Stretch, clipped, cuts_by_index, cuts_by_offset, divided, packed
 from milena.pipeline.position import Position, ids_of
 from milena.protocol.records.records import iter_records, offset_of, timestamp_of
 from milena.protocol.types import TopicPartition
+from milena.runtime.logging import get_logger
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 from milena.tiered.store.remote_storage import RemoteStorageError
 
 MOST_INDEXES: Final = 200
 """The maximum number of large segments for which indexes are read to cut them evenly. If there are more, all are cut by
 their offsets."""
+NOT_COPIED: Final = "nothing of it is in the tier yet"
+"""The message for a topic that exists but has never been copied to the tier."""
 Ranges = dict[TopicPartition, tuple[int, int]]
 """For each partition, the first offset that is read, and the offset after the last."""
 
@@ -77,9 +80,13 @@ class TierPlan:
     def partitions(self) -> list[TopicIdPartition]:
         """Return the chosen partitions, in order. Raises PipelineError if a topic does not exist."""
         every = self.catalogue.partitions()
-        names = chosen_topics(self.options.chosen, sorted({one.topic for one in every}))
-        found = [one for name in names for one in incarnation(every, name)]
-        return only_assigned(self.options.chosen, found)
+        hint = NOT_COPIED + (", and no directory of option metadata has a replica of it" * bool(self.options.metadata))
+        names = chosen_topics(self.options.chosen, sorted({one.topic for one in every}), f"; if it exists, {hint}")
+        found = only_assigned(self.options.chosen, [one for name in names for one in incarnation(every, name)])
+        copied = {one.topic for one in found if self.catalogue.was_copied(one)}
+        for name in sorted({one.topic for one in found} - copied):
+            _warn_of_new(self.options.tier, name)
+        return found
 
     def __contains__(self, partition: TopicIdPartition) -> bool:
         return partition in self.catalogue.partitions()
@@ -98,8 +105,10 @@ class TierPlan:
         return self._known[place]
 
     def _look_up(self, partition: TopicIdPartition) -> KnownPartition:
-        strict, disk = self.options.fail_on_data_loss, self._loop.runtime.disk
-        return self._loop.run(looked_up(self.catalogue, disk, self.tier.storage, partition, strict=strict))
+        strict, runtime = self.options.fail_on_data_loss, self._loop.runtime
+        now_ms = runtime.clock.time_ms() if "://" in self.options.tier else None
+        work = looked_up(self.catalogue, runtime.disk, self.tier.storage, partition, strict=strict, now_ms=now_ms)
+        return self._loop.run(work)
 
     def bounds(self, partition: TopicIdPartition) -> tuple[int, int]:
         """Return the first offset of the partition that can be read, and the offset after the last. Raises
@@ -163,8 +172,14 @@ class TierPlan:
         return found
 
 
-def chosen_topics(chosen: Chosen, names: Sequence[str]) -> list[str]:
-    """Return the chosen topics among ``names``. Raises NoSuchTopic."""
+@cache
+def _warn_of_new(tier: str, topic: str) -> None:
+    """Warn, once in each process, that a topic exists of which the tier has, and has had, nothing."""
+    get_logger("pipeline").warning(NOT_COPIED, topic=topic, tier=tier)
+
+
+def chosen_topics(chosen: Chosen, names: Sequence[str], hint: str = "") -> list[str]:
+    """Return the chosen topics among ``names``. Raises NoSuchTopic, whose message ends in ``hint``."""
     if chosen.pattern:
         return [name for name in names if re.fullmatch(chosen.pattern, name)]
     wanted = chosen.topics or tuple(dict.fromkeys(topic for topic, _ in chosen.partitions))
@@ -172,7 +187,7 @@ def chosen_topics(chosen: Chosen, names: Sequence[str]) -> list[str]:
     for name in wanted:
         if name not in names:
             there = f"there are {', '.join(names[:10])}" if names else "there is none at all"
-            raise NoSuchTopic(name, f"option {option}: there is no topic {name}; {there}")
+            raise NoSuchTopic(name, f"option {option}: there is no topic {name}; {there}{hint}")
     return list(wanted)
 
 
@@ -205,12 +220,7 @@ def ranges_of(plan: TierPlan, every: Sequence[TopicIdPartition], wanted: Iterabl
     for one in wanted:
         place = one.topic, one.partition
         first, end = plan.bounds(one)
-        begin = _bound(plan, options.starting, one, first, end)
-        if begin is None:
-            raise PipelineError(
-                f"option {options.starting.option}={options.starting.timestamp}: {place[0]}-{place[1]} has no record "
-                "of this time or later"
-            )
+        begin = start_of(plan, options.starting, one, first, end)
         finish = _bound(plan, options.ending, one, first, end)
         if finish is not None and begin > finish and _says(options.starting, place) and _says(options.ending, place):
             raise PipelineError(
@@ -221,15 +231,32 @@ def ranges_of(plan: TierPlan, every: Sequence[TopicIdPartition], wanted: Iterabl
     return found
 
 
+def start_of(plan: TierPlan, bound: Bound, partition: TopicIdPartition, first: int, end: int) -> int:
+    """Return the offset at which reading starts. ``first``, ``end``: the partition's first offset and the offset after
+    its last one. Raises PipelineError."""
+    found = _bound(plan, bound, partition, first, end)
+    if found is not None:
+        return found
+    if bound.latest_if_none:
+        return end
+    place = partition.topic, partition.partition
+    raise PipelineError(
+        f"option {bound.option}={bound.time_of(place)}: {place[0]}-{place[1]} has no record of this time or later "
+        f"(with {STRATEGY}=latest it is read from its end)"
+    )
+
+
 def check_bound(options: SourceOptions, bound: Bound, every: Sequence[TopicIdPartition]) -> None:
     """Check as Spark does that offsets are given for exactly the partitions that are read. If ids of topics are given,
     they must be the present ones. Raises DataLoss, PipelineError."""
-    if bound.offsets:
-        odd = sorted(bound.offsets.keys() ^ {(one.topic, one.partition) for one in every})
+    named = bound.offsets or bound.timestamps
+    if named:
+        odd = sorted(named.keys() ^ {(one.topic, one.partition) for one in every})
         if odd:
             raise PipelineError(
                 f"option {bound.option} must name all partitions that are read and no others, which "
-                f"{odd[0][0]}-{odd[0][1]} contradicts; -2 is the earliest offset, -1 the latest"
+                f"{odd[0][0]}-{odd[0][1]} contradicts"
+                + ("; -2 is the earliest offset, -1 the latest" if bound.offsets else "")
             )
         before, now = bound.ids, ids_of(every)
         for topic in Position(ids=before).recreated(now):
@@ -237,15 +264,17 @@ def check_bound(options: SourceOptions, bound: Bound, every: Sequence[TopicIdPar
 
 
 def _bound(plan: TierPlan, bound: Bound, partition: TopicIdPartition, first: int, end: int) -> int | None:
-    if bound.timestamp is not None:
-        return plan.offset_at(partition, bound.timestamp)
+    """Return the offset of a bound; None if no record has its time or a later one."""
+    timestamp = bound.time_of((partition.topic, partition.partition))
+    if timestamp is not None:
+        return plan.offset_at(partition, timestamp)
     place = bound.offsets.get((partition.topic, partition.partition), bound.place)
     return {EARLIEST: first, LATEST: end}.get(place, place)
 
 
 def _says(bound: Bound, place: TopicPartition) -> bool:
     """Whether ``bound`` has an offset or a timestamp for the partition, not only EARLIEST or LATEST."""
-    return bound.timestamp is not None or bound.offsets.get(place, EARLIEST) >= 0
+    return bound.time_of(place) is not None or bound.offsets.get(place, EARLIEST) >= 0
 
 
 def within(
@@ -277,7 +306,9 @@ def tasks_of(
                 found.append(stretch)
     target = plan.options.partition_bytes
     large = sum(one.size > target for one in found)
-    return packed(found, target, partial(_cuts, plan) if large <= MOST_INDEXES else cuts_by_offset)
+    cuts = partial(_cuts, plan) if large <= MOST_INDEXES else cuts_by_offset
+    tasks = packed(found, target, cuts, plan.options.records_per_task)
+    return divided(tasks, plan.options.least_tasks or 0)
 
 
 def _cuts(plan: TierPlan, stretch: Stretch, target: int) -> Sequence[tuple[int, int]]:

@@ -11,7 +11,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
@@ -111,7 +111,10 @@ class StretchReader:
                     try:
                         assembler.add(batch, at, one.last)
                     except CorruptBatch as error:
-                        raise Damaged(f"{_where(one)}, the batch at offset {batch.base_offset}: {error}") from None
+                        what = f"{_where(one)}, the batch at offset {batch.base_offset}: {error}"
+                        if self._options.fail_on_data_loss:
+                            raise Damaged(what) from None
+                        loss(what, fail=False)
                 at = max(at, batch.last_offset + 1)
                 if len(assembler) >= ROWS or assembler.size >= BYTES:
                     yield taken(), at
@@ -128,7 +131,8 @@ class StretchReader:
             storage = storage_of(self._loop.runtime, self._options.tier, self._options.storage_options)
             self._loop.at_end(storage.close)
             self._tier = OpenTier(self._loop, storage)
-        return self._tier.batches(one, self._since)
+        skip = None if self._options.fail_on_data_loss else partial(loss, fail=False)
+        return self._tier.batches(one, self._since, skip)
 
     def _look_up_again(self, one: Stretch, lookups: int, why: str) -> list[Stretch]:
         """Return the stretches that now have the offsets of a stretch whose segment no longer exists. ``why``: the
@@ -141,7 +145,7 @@ class StretchReader:
             return []
         found: list[Stretch] = []
         with LoopThread() as loop:
-            plan = TierPlan(loop, self._options)
+            plan = TierPlan(loop, replace(self._options, fail_on_data_loss=False))  # what is missing is reported below
             for now in plan.stretches(one.partition, one.first, one.last + 1) if one.partition in plan else ():
                 if isinstance(now, Gap) or (one.segment is not None and now.segment == one.segment):
                     loss(lost, self._options.fail_on_data_loss)

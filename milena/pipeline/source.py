@@ -16,6 +16,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from milena.pipeline.client_options import warn_of_ignored
 from milena.pipeline.columns import check_schema, schema_of
 from milena.pipeline.errors import PipelineError
 from milena.pipeline.filters import PushedFilters
@@ -41,30 +42,37 @@ class MilenaDataSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns that the options select. Raises PipelineError."""
         options = source_options(self.options, streaming=None)
-        return schema_of(options.columns, headers=options.headers)
+        return schema_of(options.columns, headers=options.headers, only_kafkas=not options.tier)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Raises PipelineError."""
         check_schema(schema)
         options = source_options(self.options)
+        warn_of_ignored(options.ignored)
         return FilteringReader(options, schema) if options.push_filters else MilenaReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Raises PipelineError."""
         check_schema(schema)
-        return stream_reader(source_options(self.options, streaming=True), schema)
+        options = source_options(self.options, streaming=True)
+        warn_of_ignored(options.ignored)
+        return stream_reader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Raises PipelineError."""
         if overwrite:
             raise PipelineError("a topic cannot be overwritten: use mode append")
-        return MilenaWriter(sink_options(self.options), schema)
+        options = sink_options(self.options)
+        warn_of_ignored(options.ignored)
+        return MilenaWriter(options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Raises PipelineError."""
         if overwrite:
             raise PipelineError("a topic cannot be overwritten: use output mode append")
-        return MilenaStreamWriter(sink_options(self.options), schema)
+        options = sink_options(self.options)
+        warn_of_ignored(options.ignored)
+        return MilenaStreamWriter(options, schema)
 
 
 class MilenaReader(DataSourceReader):

@@ -6,21 +6,29 @@ micro-batch that is run again reads the same offsets.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructType
 
-from milena.pipeline.errors import PipelineError, loss, recreated
+from milena.pipeline.errors import loss, recreated
 from milena.pipeline.live import plan_of
 from milena.pipeline.loops import LoopThread
-from milena.pipeline.options import EARLIEST, LATEST, Bound, SourceOptions
-from milena.pipeline.plans import NoSuchTopic, Ranges, TierPlan, check_bound, tasks_of, within, without
+from milena.pipeline.options import LATEST, Bound, SourceOptions
+from milena.pipeline.plans import NoSuchTopic, Ranges, TierPlan, check_bound, start_of, tasks_of, within, without
 from milena.pipeline.position import Ends, Json, Position, ids_of
 from milena.pipeline.reading import Task, read
+from milena.pipeline.triggers import Delay, limited, unread
 from milena.protocol.types import TopicPartition
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 
@@ -44,9 +52,10 @@ class _Now:
 class MilenaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans the micro-batches of a query on the driver; tasks have copies of it."""
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType, clock: Callable[[], float] = time.monotonic) -> None:
         self._options = options
         self._schema = schema
+        self._delay = Delay(options.longest_delay, clock)
         self._target: Position | None = None
         """The position at which a query with Trigger.AvailableNow ends."""
 
@@ -61,24 +70,15 @@ class MilenaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ).plain()
 
     def _first(self, plan: TierPlan, one: TopicIdPartition) -> int:
-        starting = self._options.starting
-        place = one.topic, one.partition
         first, end = plan.bounds(one)
-        if starting.timestamp is not None:
-            found = plan.offset_at(one, starting.timestamp)
-            if found is None:
-                raise PipelineError(
-                    f"option startingTimestamp={starting.timestamp}: {place[0]}-{place[1]} has no record of this time "
-                    "or later"
-                )
-            return found
-        named = starting.offsets.get(place, starting.place)
         if self._target is not None:  # the target was determined when the trigger began; the log has more records now
-            end = self._target.ends.get(place, end)
-        return {EARLIEST: first, LATEST: end}.get(named, named)
+            end = self._target.ends.get((one.topic, one.partition), end)
+        return start_of(plan, self._options.starting, one, first, end)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        most = self._options.per_trigger
+        least, most = self._options.least_per_trigger, self._options.per_trigger
+        if least is not None:
+            return ReadMinRows(least)  # latestOffset applies both: PySpark 4.2 has no limit with both
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -106,8 +106,13 @@ class MilenaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 ends[place] = before[place]
         # A new partition is read from its first offset on, as in Spark.
         starts = {place: before.get(place, now.bounds[place][0]) for place in ends}
-        if isinstance(limit, ReadMaxRows):
-            ends = limited(starts, ends, limit.max_rows)
+        # With Trigger.AvailableNow a query that waited for more records would never end.
+        waits = isinstance(limit, ReadMinRows) and self._target is None
+        if waits and not self._delay.is_due(unread(starts, ends), self._options.least_per_trigger or 0):
+            return start
+        most = self._options.per_trigger
+        if most is not None and not isinstance(limit, ReadAllAvailable):
+            ends = limited(starts, ends, most)
         return Position(ends, ids).plain()
 
     def _up_to_target(self, ends: Ends, begun: Position, now: _Now) -> Ends:
@@ -184,19 +189,3 @@ class MilenaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def stream_reader(options: SourceOptions, schema: StructType) -> MilenaStreamReader:
     """Return the reader of a stream, which has no end."""
     return MilenaStreamReader(replace(options, ending=Bound(place=LATEST)), schema)
-
-
-def limited(starts: Mapping[TopicPartition, int], ends: Ends, most: int) -> Ends:
-    """Return the end offsets of a micro-batch with at most ``most`` offsets, which are divided in proportion to the
-    unread offsets of each partition, as in Spark."""
-    left = {place: max(0, end - starts[place]) for place, end in ends.items()}
-    total = sum(left.values())
-    if total <= most:
-        return ends
-    found = {place: starts[place] + most * count // total for place, count in left.items()}
-    spare = most - sum(found[place] - starts[place] for place in found)
-    for place in sorted(left, key=lambda one: (-left[one], one)):
-        if spare and found[place] < ends[place]:
-            found[place] += 1
-            spare -= 1
-    return found

@@ -12,7 +12,7 @@ from milena.protocol.records.batch import Codec
 from milena.protocol.records.record_cursor import Header
 from milena.protocol.records.records import BatchBuilder
 from milena.protocol.types import LeaderEpoch, NodeId, Offset, ProducerEpoch, ProducerId
-from milena.storage.files.checkpoints import encode_epochs
+from milena.storage.files.checkpoints import encode_epochs, encode_offsets, encode_partition_metadata
 from milena.storage.files.producer_snapshot import encode_snapshot
 from milena.storage.state.epoch_cache import EpochEntry, LeaderEpochCache
 from milena.storage.state.producer_state import ProducerEntry, ProducerState
@@ -23,6 +23,7 @@ from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
+    RemoteLogSegmentUpdate,
     TopicIdPartition,
 )
 from milena.tiered.store.tier_names import object_path
@@ -153,6 +154,23 @@ class MadeTier:
     def finished(self, segment: RemoteLogSegmentMetadata) -> None:
         """Add the event that the copy of a segment has finished."""
         self.events += events_of(replace(segment))
+
+    def deleted(self, segment: RemoteLogSegmentMetadata) -> None:
+        """Remove a segment as retention does, with its events."""
+        self.remove(segment)
+        for state in (RemoteLogSegmentState.DELETE_SEGMENT_STARTED, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED):
+            self.events.append(RemoteLogSegmentUpdate(segment.segment_id, NodeId(1), TIME, None, state))
+
+    def replica(self, folder: Path, batches: Sequence[Batch], *, topic: str = "orders", log_start: int = 0) -> None:
+        """Write a replica of partition 0 whose local log has these batches."""
+        place = folder / f"{topic}-0"
+        place.mkdir(parents=True)
+        (place / "partition.metadata").write_bytes(encode_partition_metadata(self.partition(topic).topic_id))
+        local_start = Offset(batches[0].first if batches else log_start)
+        (place / "leader-epoch-checkpoint").write_bytes(encode_epochs([EpochEntry(LeaderEpoch(0), local_start)]))
+        (place / f"{local_start:020d}.log").write_bytes(b"".join(batch.bytes() for batch in batches))
+        starts = {(topic, 0): Offset(log_start)}
+        (folder / "log-start-offset-checkpoint").write_bytes(encode_offsets(starts))
 
     def metadata(self, folder: Path, *, values: Sequence[bytes] = ()) -> Path:
         """Write a log directory with the metadata topic: all events, then records with ``values``. Return its path."""

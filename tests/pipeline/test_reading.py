@@ -118,6 +118,31 @@ def test_times_bound_what_is_read(made: MadeTier) -> None:
         offsets(tier=made.folder, startingTimestamp=TIME + 9_000_000)
 
 
+def test_times_of_partitions_bound_what_is_read(made: MadeTier) -> None:
+    made.add(run(0, 100))
+    made.add(run(0, 50), number=1)
+
+    def times(first: int, second: int) -> str:
+        return json.dumps({"orders": {"0": TIME + 1000 * first, "1": TIME + 1000 * second}})
+
+    found = rows(tier=made.folder, startingOffsetsByTimestamp=times(90, 45), endingOffsetsByTimestamp=times(95, 1000))
+    assert [(row["partition"], row["offset"]) for row in found] == [
+        *((0, offset) for offset in range(90, 95)),
+        *((1, offset) for offset in range(45, 50)),
+    ]
+
+
+def test_tasks_are_so_many_and_have_so_few_records_as_the_options_say(made: MadeTier) -> None:
+    made.add(run(0, 100))
+    made.add(run(0, 50), number=1)
+    for given, least in (({"minPartitions": 7}, 7), ({"maxRecordsPerPartition": 20}, 8)):
+        reader = reader_of(tier=made.folder, subscribe="orders", **given)
+        assert len(tasks(reader)) >= least
+        assert len(rows_of(reader)) == 150
+    each = [sum(one.last - one.first + 1 for one in task.stretches) for task in tasks(reader)]
+    assert max(each) <= 20
+
+
 @pytest.mark.parametrize(
     ("filters", "expected"),
     [
@@ -254,6 +279,18 @@ def test_a_truncated_object_is_named_with_the_offset(made: MadeTier, tmp_path: P
         rows(tier=made.folder, metadata=metadata)
     found = offsets(tier=made.folder, metadata=metadata, failOnDataLoss="false")
     assert found == list(range(len(found))) and 100 <= len(found) < 200
+
+
+def test_a_damaged_batch_costs_only_its_own_records(made: MadeTier) -> None:
+    segment = made.add(run(0, 100))
+    made.add(run(100, 150))
+    log = made.log(segment)
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 1
+    log.write_bytes(data)
+    found = offsets(tier=made.folder, failOnDataLoss="false")
+    (lost,) = {tuple(sorted(set(range(150)) - set(found)))}
+    assert len(lost) == 10 and lost[0] % 10 == 0 and len(found) == 140
 
 
 @pytest.mark.parametrize("foreign", [b"PAR1" * 1000, bytes(4000)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -13,16 +14,14 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from milena.pipeline.errors import DataLoss, PipelineError
 from milena.pipeline.options import IDS, source_options
 from milena.pipeline.position import Json, Position
 from milena.pipeline.source import MilenaDataSource
-from milena.pipeline.streaming import MilenaStreamReader, limited, stream_reader
+from milena.pipeline.streaming import MilenaStreamReader, stream_reader
 from milena.protocol.uuids import to_text
 from milena.tiered.segments.segment_metadata import TopicIdPartition
 from tests.pipeline.made_tiers import TIME, MadeTier, run
@@ -209,13 +208,69 @@ def test_a_log_that_ends_before_the_last_read_offset_is_a_loss(made: MadeTier) -
         stream(made).latestOffset({"orders": {"0": 1, "9": 5}}, ALL)
 
 
-@given(left=st.dictionaries(st.integers(0, 20), st.integers(0, 1000), min_size=1), most=st.integers(1, 3000))
-def test_limited_offsets_stay_in_range_and_always_make_progress(left: dict[int, int], most: int) -> None:
-    starts = {("t", number): number * 10 for number in left}
-    ends = {("t", number): number * 10 + count for number, count in left.items()}
-    found = limited(starts, ends, most)
-    assert all(starts[one] <= found[one] <= ends[one] for one in ends)
-    assert sum(found[one] - starts[one] for one in ends) == min(most, sum(left.values()))
+def emptied(made: MadeTier, data: Path) -> None:
+    """Delete the segments of ``orders`` as retention does; the active segment remains with the replica."""
+    made.deleted(made.add(run(0, 100)))
+    made.replica(data, run(100, 130), log_start=100)
+    made.metadata(data)
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_a_stream_keeps_the_offsets_of_a_topic_that_retention_has_emptied(
+    made: MadeTier, tmp_path: Path, fail: str
+) -> None:
+    emptied(made, tmp_path / "data")
+    reader = stream(made, metadata=tmp_path / "data", failOnDataLoss=fail)
+    start = reader.initialOffset()
+    assert ends(start) == {0: 100}
+    assert reader.latestOffset(start, ALL) == start and list(reader.partitions(start, start)) == []
+    reader.prepareForTriggerAvailableNow()
+    assert reader.latestOffset(start, ALL) == start
+    made.add(run(100, 120))
+    made.metadata(tmp_path / "data")
+    again = stream(made, metadata=tmp_path / "data", failOnDataLoss=fail)
+    following = again.latestOffset(start, ALL)
+    assert ends(following) == {0: 120} and read(again, start, following) == list(range(100, 120))
+
+
+def test_records_that_retention_deleted_before_a_stream_read_them_are_a_loss(made: MadeTier, tmp_path: Path) -> None:
+    emptied(made, tmp_path / "data")
+    start: Json = {"orders": {"0": 60}}
+    reader = stream(made, metadata=tmp_path / "data")
+    end = reader.latestOffset(start, ALL)
+    assert ends(end) == {0: 100}
+    with pytest.raises(DataLoss, match="orders-0: offsets 60 to 99 are asked for, and none is there"):
+        reader.partitions(start, end)
+    assert read(stream(made, metadata=tmp_path / "data", failOnDataLoss="false"), start, end) == []
+
+
+def test_a_stream_waits_for_enough_records_or_for_its_longest_delay(made: MadeTier) -> None:
+    made.add(run(0, 100))
+    reader, now = stream(made, minOffsetsPerTrigger=50, maxOffsetsPerTrigger=60, maxTriggerDelay="1m"), [0.0]
+    reader = MilenaStreamReader(reader._options, reader._schema, lambda: now[0])
+    limit = reader.getDefaultReadLimit()
+    assert limit == ReadMinRows(50)
+    start = reader.initialOffset()
+    at = reader.latestOffset(start, limit)
+    assert ends(at) == {0: 60}  # the first trigger is not delayed, and the maximum holds, too
+    assert reader.latestOffset(at, limit) == at
+    now[0] = 60.0
+    assert ends(reader.latestOffset(at, limit)) == {0: 100}
+    assert ends(reader.latestOffset(at, ALL)) == {0: 100}
+    reader.prepareForTriggerAvailableNow()
+    assert ends(reader.latestOffset(at, limit)) == {0: 100}, "such a query must end"
+
+
+def test_a_stream_begins_at_the_timestamps_of_its_partitions(made: MadeTier) -> None:
+    made.add(run(0, 100))
+    made.add(run(0, 50), number=1)
+    times = json.dumps({"orders": {"0": TIME + 9500, "1": TIME + 60_000}})
+    with pytest.raises(PipelineError, match=r"startingOffsetsByTimestamp=.*: orders-1 has no record of this time"):
+        stream(made, startingOffsetsByTimestamp=times).initialOffset()
+    latest = {"startingOffsetsByTimestamp": times, "startingOffsetsByTimestampStrategy": "latest"}
+    assert ends(stream(made, **latest).initialOffset()) == {0: 10, 1: 50}
+    with pytest.raises(PipelineError, match="option startingOffsetsByTimestamp must name all partitions"):
+        stream(made, startingOffsetsByTimestamp=json.dumps({"orders": {"0": TIME}})).initialOffset()
 
 
 def test_a_query_reads_available_records_and_continues_from_its_checkpoint(

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
 from milena.pipeline.errors import DataLoss, PipelineError
 from milena.testing.local_cluster import LocalCluster
 from tests.pipeline.in_process import offsets, reader_of, rows, rows_of, tasks
-from tests.wire.admin import create_topic
+from tests.wire.admin import alter_topic, create_topic
 from tests.wire.tiers import logs, settings
 from tests.wire.waiting import wait_until
 
@@ -60,6 +61,10 @@ def test_records_are_read_from_the_tier_and_from_the_broker(tiered: LocalCluster
     sources = [row["segmentId"] for row in found]
     assert sources[0] is not None and sources[-1] is None and len(set(sources)) >= 5
     of_wire = rows(subscribe="t", kafka__bootstrap__servers=tiered.bootstrap)
+    assert [{name: row[name] for name in of_wire[0]} for row in found] == of_wire
+    assert [*of_wire[0]] == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
+    columns = ",".join(found[0])
+    of_wire = rows(subscribe="t", kafka__bootstrap__servers=tiered.bootstrap, columns=columns)
     assert [row | {"segmentId": None} for row in found] == of_wire
     bounds = {"startingTimestamp": 1005, "endingOffsets": json.dumps({"t": {"0": 490}})}
     assert offsets(**options, **bounds) == list(range(5, 490))
@@ -71,6 +76,22 @@ def test_the_segments_in_the_tier_are_known_from_a_brokers_directory(tiered: Loc
     by_files = offsets(tier=tier_of(tiered), subscribe="t")
     assert by_log == by_files == list(range(len(by_log))) and 300 < len(by_log) < COUNT
     assert offsets(tier=tier_of(tiered), subscribe="t", metadata=Path(data).parent) == by_log
+
+
+def test_a_topic_that_retention_has_emptied_has_no_rows_and_does_not_affect_others(tiered: LocalCluster) -> None:
+    filled(tiered, "emptied")
+    create_topic(tiered.bootstrap, "new", partitions=1, config=TIERED)
+    remote = tier_of(tiered) / "kafka-tiered-storage"
+    alter_topic(tiered.bootstrap, "emptied", {"retention.ms": "1"})
+    wait_until(lambda: not logs(remote, "emptied-0-*"), "retention has deleted the segments")
+    options = {"tier": tier_of(tiered), "metadata": tiered.brokers[0].log_dirs[0]}
+    assert rows(**options, subscribe="emptied,new") == []
+    assert {row["topic"] for row in rows(**options, subscribe="t,emptied,new")} == {"t"}
+    AdminClient({"bootstrap.servers": tiered.bootstrap}).delete_topics(["emptied"])["emptied"].result(20)
+    data = Path(tiered.brokers[0].log_dirs[0])
+    wait_until(lambda: not (data / "emptied-0").exists(), "the topic is deleted")
+    with pytest.raises(PipelineError, match="there is no topic emptied; there are"):
+        rows(**options, subscribe="t,emptied,new")
 
 
 def test_records_that_enter_or_leave_the_tier_after_planning_are_still_read(tiered: LocalCluster) -> None:

@@ -52,12 +52,13 @@ def lineage_of_replicas(
     epoch = max(one.epochs[-1].epoch for _, one in known)
     newest = [(log_dir, one) for log_dir, one in known if one.epochs[-1].epoch == epoch]
     log_end = max(one.log_end for _, one in newest)
-    of_leader = [one for log_dir, one in newest if _node_of(disk, log_dir) == leader] if leader is not None else []
+    of_leader = [one for log_dir, one in newest if node_of(disk, log_dir) == leader] if leader is not None else []
     first = min(of_leader or [one for _, one in newest], key=lambda one: (one.log_start or 0, -one.log_end))
     return replace(first, log_end=log_end)
 
 
-def _node_of(disk: Disk, log_dir: str) -> NodeId | None:
+def node_of(disk: Disk, log_dir: str) -> NodeId | None:
+    """Return the id of the broker whose log directory this is; None if its meta.properties is missing or damaged."""
     try:
         return decode_meta_properties(disk.read(f"{log_dir}/{META_PROPERTIES}")).node_id
     except (FileNotFoundError, CorruptMetaProperties):

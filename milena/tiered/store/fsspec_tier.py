@@ -45,6 +45,7 @@ from milena.tiered.store.remote_storage import (
     RetriableRemoteStorageError,
     SegmentFiles,
     StoredSegment,
+    TruncatedObject,
     length_of_range,
     nothing_at,
 )
@@ -301,7 +302,8 @@ class FsspecTier:
 
         data = await self._do(f"cannot read {path}", read)
         if len(data) != length:
-            raise RemoteStorageError(f"{path} returned {len(data)} bytes from position {start} on instead of {length}")
+            why = f"{path} returned {len(data)} bytes from position {start} on instead of {length}"
+            raise TruncatedObject(why, start + len(data))
         return data
 
     async def _check_sources(self, what: str, objects: list[tuple[str, str | bytes]], size: int) -> None:

@@ -35,6 +35,7 @@ from milena.tiered.store.remote_storage import (
     RetriableRemoteStorageError,
     SegmentFiles,
     StoredSegment,
+    TruncatedObject,
     length_of_range,
     nothing_at,
     remote_errors,
@@ -125,7 +126,8 @@ class LocalTier:
         try:
             part = await self._guarded(what, self._logs.range(path, start, length))
         except CutLog as cut:
-            raise RemoteStorageError(f"{path} has {cut.size} of its segment's {metadata.size} bytes") from cut
+            why = f"{path} has {cut.size} of its segment's {metadata.size} bytes"
+            raise TruncatedObject(why, cut.size) from cut
 
         async def read() -> bytes:
             data = await self._do(what, part.handle.pread, length, start)

@@ -46,6 +46,14 @@ class RemoteResourceNotFound(RemoteStorageError):
     """The store is available, and the object does not exist."""
 
 
+class TruncatedObject(RemoteStorageError):
+    """The object ends before the requested range does. ``size``: its size in bytes."""
+
+    def __init__(self, what: str, size: int) -> None:
+        super().__init__(what)
+        self.size = size
+
+
 _MISSING: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
 _FINAL: Final = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL, errno.ENAMETOOLONG, errno.EISDIR, errno.ELOOP, errno.EEXIST}

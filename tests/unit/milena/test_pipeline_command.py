@@ -190,7 +190,8 @@ def test_an_unknown_topic_is_reported_before_spark_is_started(
     arguments = ["nope", "--tier", str(tmp_path), "--out", str(tmp_path / "out"), *more]
     monkeypatch.setattr("sys.argv", ["milena", "pipeline", job, *arguments])
     assert main() == 1
-    assert capsys.readouterr().err == "milena: option subscribe: there is no topic nope; there is none at all\n"
+    sentence = "there is no topic nope; there is none at all; if it exists, nothing of it is in the tier yet"
+    assert capsys.readouterr().err == f"milena: option subscribe: {sentence}\n"
     monkeypatch.setattr("sys.argv", ["milena", "pipeline", job, "other", *arguments])
     assert main() == 1
     assert capsys.readouterr().err == "milena: there is no topic other\n"

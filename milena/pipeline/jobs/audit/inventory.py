@@ -3,7 +3,7 @@ contents of objects are not read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
@@ -25,7 +25,7 @@ from milena.pipeline.jobs.rows import Row, microseconds
 from milena.pipeline.locations import log_dirs_of, storage_of
 from milena.pipeline.loops import LoopThread
 from milena.pipeline.options import SourceOptions
-from milena.pipeline.plans import chosen_topics, only_assigned
+from milena.pipeline.plans import NOT_COPIED, chosen_topics, only_assigned
 from milena.protocol.uuids import to_text
 from milena.tiered.metadata.serialization import serialize
 from milena.tiered.offline.epoch_history import lineage_of_replicas, lineage_of_tier
@@ -106,7 +106,8 @@ def inventory(options: SourceOptions, not_tiered: NotTiered = lambda _: None) ->
         log_dirs = log_dirs_of(options.metadata)
         history = read_history(disk, log_dirs) if metadata_folders(disk, log_dirs) else None
         of_history = () if history is None else (one for one, cache in history.caches.items() if len(cache))
-        chosen = _chosen(options, in_order({*stored, *of_history}))
+        emptied = () if history is None else (one.topic for one in history.caches)
+        chosen = _chosen(options, in_order({*stored, *of_history}), emptied)
         result = Inventory(newest_ms=0 if history is None else history.newest_ms)
         result.findings += [Finding(FOREIGN, path) for path in loop.run(storage.foreign())]
         if history is not None:
@@ -130,9 +131,13 @@ def inventory(options: SourceOptions, not_tiered: NotTiered = lambda _: None) ->
     return result
 
 
-def _chosen(options: SourceOptions, known: Sequence[TopicIdPartition]) -> list[TopicIdPartition]:
-    """Return the partitions among ``known`` that ``options`` select. Raises PipelineError."""
-    names = set(chosen_topics(options.chosen, sorted({one.topic for one in known})))
+def _chosen(
+    options: SourceOptions, known: Sequence[TopicIdPartition], emptied: Iterable[str]
+) -> list[TopicIdPartition]:
+    """Return the partitions among ``known`` that ``options`` select. ``emptied``: topics that may have no segments any
+    more. Raises PipelineError."""
+    hint = f"; if it exists, {NOT_COPIED}"
+    names = set(chosen_topics(options.chosen, sorted({*(one.topic for one in known), *emptied}), hint))
     return only_assigned(options.chosen, [one for one in known if one.topic in names])
 
 

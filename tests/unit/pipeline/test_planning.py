@@ -9,7 +9,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milena.pipeline.planning import Aborted, Gap, Stretch, cuts_by_index, cuts_by_offset, packed, served
+from milena.pipeline.planning import Aborted, Gap, Stretch, cuts_by_index, cuts_by_offset, divided, packed, served
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.state.epoch_cache import EpochEntry
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
@@ -38,6 +38,34 @@ def test_each_offset_is_in_one_task_and_tasks_are_in_order(sizes: list[tuple[int
     assert [offset for one in parts for offset in range(one.first, one.last + 1)] == list(range(at))
     for task in tasks:
         assert len(task) == 1 or sum(one.size for one in task) <= target
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 100), st.integers(1, 5000)), min_size=1, max_size=20),
+    most=st.integers(1, 60),
+    least=st.integers(1, 80),
+)
+def test_tasks_have_at_most_so_many_offsets_and_are_at_least_so_many(
+    sizes: list[tuple[int, int]], most: int, least: int
+) -> None:
+    every, at = [], 0
+    for count, size in sizes:
+        every.append(stretch(at, at + count - 1, size))
+        at += count
+    tasks = packed(every, 1 << 40, cuts_by_offset, most)
+    found = divided(tasks, least)
+    parts = [one for task in found for one in task]
+    assert [offset for one in parts for offset in range(one.first, one.last + 1)] == list(range(at))
+    assert max(sum(one.last - one.first + 1 for one in task) for task in found) <= most
+    assert len(found) == max(len(tasks), min(least, at))
+
+
+def test_the_largest_task_is_divided_first() -> None:
+    tasks = [(stretch(0, 9, 100),), (stretch(10, 19, 10), stretch(20, 29, 900), stretch(30, 39, 5))]
+    divisions = divided(tasks, 4)
+    assert [[(one.first, one.last) for one in task] for task in divisions] == [
+        [(0, 9)], [(10, 19)], [(20, 29)], [(30, 39)],
+    ]  # fmt: skip
 
 
 @given(

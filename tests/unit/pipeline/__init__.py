@@ -1,0 +1,1 @@
+"""Tests of the planning of the data pipeline, which needs no Spark."""

@@ -24,11 +24,13 @@ FROM ${BASE_IMAGE}
 # The user, the folders and the command of apache/kafka. Named volumes take the owner of the folder that they cover.
 RUN groupadd --gid 1000 appuser \
     && useradd --uid 1000 --gid 1000 --no-create-home --home-dir /var/lib/kafka --shell /bin/bash appuser \
-    && mkdir -p /etc/kafka/docker /etc/kafka/secrets /mnt/shared/config /var/lib/kafka/data /var/lib/kafka/tier \
-    && chown -R appuser:root /etc/kafka /mnt/shared/config /var/lib/kafka \
+    && mkdir -p /etc/confluent/docker /etc/kafka/docker /etc/kafka/secrets /mnt/shared/config /var/lib/kafka/data /var/lib/kafka/tier \
+    && chown -R appuser:root /etc/confluent /etc/kafka /mnt/shared/config /var/lib/kafka \
     && chmod -R ug+w /etc/kafka /var/lib/kafka
 COPY --from=build /opt/milena /opt/milena
 COPY docker/run docker/health docker/bucket docker/server.properties /etc/kafka/docker/
+COPY --chown=appuser:root docker/confluent /etc/confluent/docker/
+COPY docker/nc /usr/local/bin/
 ENV PATH=/opt/milena/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     PYTHONSAFEPATH=1 \
     PYTHONUNBUFFERED=1

@@ -44,6 +44,8 @@ CODECS_AFTER: Final = 1.0
 BROKERS_FIRST: Final = 5.0
 """Seconds that a controller waits for the brokers to stop first when the whole cluster stops; less than
 runtime.process.ORPHAN_GRACE."""
+STARTED_IN_KAFKA: Final = "Kafka Server started"
+"""A message of Kafka's KafkaRaftServer, for which scripts and Testcontainers' class for Python wait."""
 
 
 class NodeProcess:
@@ -94,6 +96,7 @@ class NodeProcess:
                 runtime = self._lab.runtime
             if await _unless_stopped(stop, self._start(runtime)):
                 self._announce()
+                self._log.info("node serves", state=STARTED_IN_KAFKA)
                 settle_memory()
                 DescriptorWatch(runtime.clock, self._log).start()
                 if self._broker is not None:

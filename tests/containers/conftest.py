@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from testcontainers.core.config import testcontainers_config
 
 from milena.up.ports import free
-from tests.containers.engine import KCAT, ROOT, Project, compose_command, missing
+from tests.containers.engine import KCAT, ROOT, Project, compose_command, docker, missing
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -40,3 +41,13 @@ def project(engine: None) -> Callable[..., Project]:
         return Project(command, f"milena-{name}-{os.getpid()}", file, given, settings, override)
 
     return make
+
+
+@pytest.fixture
+def without_reaper(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Testcontainers without its reaper, whose image would have to be pulled; checks that no container is left."""
+    before = set(docker("ps", "-a", "-q").split())
+    monkeypatch.setattr(testcontainers_config, "ryuk_disabled", True)
+    yield
+    left = docker("ps", "-a", "-q", "--filter", "label=org.testcontainers").split()
+    assert not set(left) - before

@@ -80,6 +80,15 @@ class Container:
     def wait_healthy(self) -> None:
         wait_until(lambda: self.health == "healthy", f"{self.id} is not healthy", LIMIT)
 
+    def wait_healthy_or_done(self) -> None:
+        """Wait until it is healthy or has ended with exit code 0."""
+
+        def done() -> bool:
+            state = self.state()
+            return (state["Status"], state["ExitCode"]) == ("exited", 0) or state["Health"]["Status"] == "healthy"
+
+        wait_until(done, f"{self.id} is not healthy", LIMIT)
+
     def wait_unhealthy(self) -> None:
         wait_until(lambda: self.health == "unhealthy", f"{self.id} is still healthy", LIMIT)
 
@@ -157,11 +166,11 @@ class Project:
         return self.compose("run", "--rm", "-T", "--no-deps", "kcat", *arguments)
 
     def up(self) -> None:
-        """Start the containers; return when all that have a health check are healthy."""
+        """Start the containers; return when all that have a health check are healthy, or have ended without error."""
         self.compose("up", "--detach")
         for identity in self.compose("ps", "-q").split():
             if "Health" in Container(identity).state():
-                Container(identity).wait_healthy()
+                Container(identity).wait_healthy_or_done()
 
     @contextmanager
     def running(self) -> Iterator[Project]:

@@ -48,9 +48,18 @@ class Foreign:
 
 
 def configurations() -> list[Foreign]:
-    """Return all of them."""
+    """Return all of them, with those in the compose files."""
     text = Path(__file__).with_name("configurations.yaml").read_text()
-    return [Foreign(**entry) for entry in yaml.safe_load(text)]
+    return [*(Foreign(**entry) for entry in yaml.safe_load(text)), *_of_compose_files()]
+
+
+def _of_compose_files() -> Iterator[Foreign]:
+    """Yield the nodes of ``compose_files.yaml``, which tests/containers starts in containers."""
+    for entry in yaml.safe_load(Path(__file__).with_name("compose_files.yaml").read_text()):
+        for service in entry["services"].values():
+            settings = {name: str(value) for name, value in service["environment"].items()}
+            if "KAFKA_PROCESS_ROLES" in settings:
+                yield Foreign(f"{entry['id']}-compose", entry["source"], entry["about"], "variables", [], settings)
 
 
 def read(foreign: Foreign, given: Mapping[str, str]) -> NodeConfig:

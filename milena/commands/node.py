@@ -42,7 +42,7 @@ COMMAND = CommandLine(
             "--own-address-limit",
             "stop a broker with several listeners that cannot connect within S to the address that it "
             "advertises to other\n"
-            "brokers; 0 disables the check",
+            "brokers (a combined node prints a warning); 0 disables the check",
             "SECONDS",
             default=0,
             convert=seconds,

@@ -140,13 +140,16 @@ class NodeProcess:
             await self._broker.start()
 
     async def _check_own_address(self, stop: Stop) -> None:
-        """Stop a broker that cannot reach its own advertised address."""
-
+        """Stop a broker that cannot reach its own advertised address, as no other broker could. A combined node only
+        prints the message: it is often the only node, and serves clients at its other listeners as in Kafka."""
         endpoint = inter_broker_address(self._config)
         if endpoint is None or self._own_address_limit == 0:
             return
-        self._unreached = await fault_of(endpoint, self._own_address_limit)
-        if self._unreached is not None:
+        unreached = await fault_of(endpoint, self._own_address_limit)
+        if unreached is not None and self._config.is_controller:
+            print(f"milena: {unreached}", file=sys.stderr, flush=True)
+        elif unreached is not None:
+            self._unreached = unreached
             stop.request("advertised address unreachable")
 
     def make_broker(self, runtime: Runtime) -> Broker:

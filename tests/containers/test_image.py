@@ -36,6 +36,14 @@ pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture
+def network() -> Iterator[str]:
+    name = f"milena-{uuid.uuid4().hex[:12]}"
+    docker("network", "create", name)
+    yield name
+    docker("network", "rm", name)
+
+
+@pytest.fixture
 def volume() -> Iterator[str]:
     name = docker("volume", "create", f"milena-{uuid.uuid4().hex[:12]}")
     yield name
@@ -111,17 +119,40 @@ TWO_LISTENERS = COMBINED | {
 }
 
 
-def test_a_broker_that_cannot_reach_its_own_advertised_address_exits_with_a_one_line_error() -> None:
-    for where, why in (
-        ("nowhere.invalid:9092", "Name or service not known"),
-        ("localhost:9999", "Connect call failed"),
-    ):
+WRONG_ADDRESSES = {"nowhere.invalid:9092": "Name or service not known", "localhost:9999": "Connect call failed"}
+"""An address that no broker reaches, and why."""
+
+
+def test_a_broker_that_cannot_reach_its_own_advertised_address_exits_with_a_one_line_error(network: str) -> None:
+    controller = COMBINED | {"KAFKA_PROCESS_ROLES": "controller", "KAFKA_LISTENERS": "CONTROLLER://:9093"}
+    del controller["KAFKA_ADVERTISED_LISTENERS"]
+    roles = {"KAFKA_PROCESS_ROLES": "broker", "KAFKA_NODE_ID": "2"}
+    listening = {"KAFKA_LISTENERS": TWO_LISTENERS["KAFKA_LISTENERS"].removesuffix(",CONTROLLER://:9093")}
+    voter = {"KAFKA_CONTROLLER_QUORUM_VOTERS": "1@controller:9093"}
+    with started("--network", network, "--network-alias", "controller", *given(controller | voter)):
+        for where, why in WRONG_ADDRESSES.items():
+            advertised = {"KAFKA_ADVERTISED_LISTENERS": f"INSIDE://{where},OUTSIDE://localhost:19092"}
+            settings = TWO_LISTENERS | roles | listening | voter | advertised
+            with started("--network", network, *given(settings)) as node:
+                assert node.ended() == 1
+                assert_unreached(node.log, where, why)
+
+
+def test_a_combined_node_that_cannot_reach_its_own_advertised_address_prints_a_warning_and_serves() -> None:
+    for where, why in WRONG_ADDRESSES.items():
         advertised = f"INSIDE://{where},OUTSIDE://localhost:19092"
         with started(*given({**TWO_LISTENERS, "KAFKA_ADVERTISED_LISTENERS": advertised})) as node:
-            assert node.ended() == 1
-            last = node.log.strip().splitlines()[-1]
-            assert last.startswith("milena: advertised.listeners: the advertised inter-broker address INSIDE://")
-            assert where in last and why in last
+            node.wait_logged("cannot be reached from this broker")
+            assert_unreached(node.log, where, why)
+            node.run("milena", "topic", "create", "t", "--replicas", "1", "-b", "localhost:19092")
+            docker("stop", "--time", "60", node.id)
+            assert node.ended() == 0
+
+
+def assert_unreached(log: str, where: str, why: str) -> None:
+    (line,) = (line for line in log.splitlines() if "cannot be reached from this broker" in line)
+    assert line.startswith("milena: advertised.listeners: the advertised inter-broker address INSIDE://")
+    assert where in line and why in line
 
 
 def test_an_advertised_address_that_only_clients_outside_reach_is_accepted() -> None:

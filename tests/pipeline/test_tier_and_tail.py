@@ -87,7 +87,8 @@ def test_a_topic_that_retention_has_emptied_has_no_rows_and_does_not_affect_othe
     options = {"tier": tier_of(tiered), "metadata": tiered.brokers[0].log_dirs[0]}
     assert rows(**options, subscribe="emptied,new") == []
     assert {row["topic"] for row in rows(**options, subscribe="t,emptied,new")} == {"t"}
-    AdminClient({"bootstrap.servers": tiered.bootstrap}).delete_topics(["emptied"])["emptied"].result(20)
+    admin = AdminClient({"bootstrap.servers": tiered.bootstrap})
+    admin.delete_topics(["emptied"])["emptied"].result(20)
     data = Path(tiered.brokers[0].log_dirs[0])
     wait_until(lambda: not (data / "emptied-0").exists(), "the topic is deleted")
     with pytest.raises(PipelineError, match="there is no topic emptied; there are"):

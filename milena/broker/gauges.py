@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from milena.broker.groups.model import GroupState
+from milena.node.metadata.raft_meters import register_applied
+from milena.node.metrics import Objects
 
 if TYPE_CHECKING:
     from milena.broker.controller_link.lifecycle import BrokerState
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from milena.broker.waiting.purgatory import Purgatory
     from milena.node.metadata.image import MetadataImage
     from milena.node.metrics import Metrics
+    from milena.runtime.context import Runtime
     from milena.storage.log.unified_log import UnifiedLog
     from milena.storage.manager.log_manager import LogManager
 
@@ -38,6 +41,8 @@ class Measured(Protocol):
     def partitions(self) -> PartitionSet: ...
     @property
     def purgatory(self) -> Purgatory: ...
+    @property
+    def runtime(self) -> Runtime: ...
     @property
     def sessions(self) -> FetchSessions: ...
     @property
@@ -93,9 +98,11 @@ def register_gauges(node: Measured) -> None:
         lambda: sum(partition.is_leader and _is_reassigned(node, partition) for partition in partitions),
         "Partitions led here to which replicas are added, or from which they are removed.",
     )
-    _register_partition_gauges(node)
-    _register_log_gauges(node)
+    hosted = Objects(lambda: node.partitions, _labels)
+    _register_partition_gauges(node.metrics, hosted)
+    _register_log_gauges(node.metrics, hosted)
     _register_group_gauges(node)
+    register_applied(node.metrics, lambda: node.image, node.runtime.clock)
     if node.logs.cleaner.enabled:
         _register_cleaner_gauges(node.metrics, node.logs)
     gauge(
@@ -107,6 +114,11 @@ def register_gauges(node: Measured) -> None:
         f"{cache}_numincrementalfetchpartitionscached",
         lambda: node.sessions.partitions,
         "Partitions in these sessions.",
+    )
+    node.metrics.counter_of(
+        f"{cache}_incrementalfetchsessionevictionspersec_total",
+        lambda: node.sessions.evictions,
+        "Sessions that were evicted in favor of others.",
     )
     gauge(
         "kafka_server_delayedoperationpurgatory_numdelayedoperations",
@@ -120,17 +132,11 @@ def register_gauges(node: Measured) -> None:
     )
 
 
-def _register_partition_gauges(node: Measured) -> None:
+def _register_partition_gauges(metrics: Metrics, hosted: Objects[Partition]) -> None:
     """Kafka's ``kafka.cluster:type=Partition``, for each hosted replica. All but the last are 0 for followers."""
 
     def gauge(name: str, read: Callable[[Partition], float], text: str) -> None:
-        def values() -> list[tuple[dict[str, str], float]]:
-            return [
-                ({"topic": partition.topic, "partition": str(partition.index)}, read(partition))
-                for partition in node.partitions
-            ]
-
-        node.metrics.gauge_of_each(f"kafka_cluster_partition_{name}", values, text)
+        metrics.gauge_of_objects(f"kafka_cluster_partition_{name}", hosted, read, text)
 
     gauge("underreplicated", _is_under_replicated, "1 if fewer replicas are in sync than assigned.")
     gauge(
@@ -156,18 +162,14 @@ def _register_partition_gauges(node: Measured) -> None:
     )
 
 
-def _register_log_gauges(node: Measured) -> None:
+def _register_log_gauges(metrics: Metrics, hosted: Objects[Partition]) -> None:
     """Kafka's ``kafka.log:type=Log``, for each hosted replica whose directory is online."""
 
     def gauge(name: str, read: Callable[[UnifiedLog], float], text: str) -> None:
-        def values() -> list[tuple[dict[str, str], float]]:
-            return [
-                ({"topic": one.topic, "partition": str(one.index)}, read(one.log))
-                for one in node.partitions
-                if one.log is not None
-            ]
+        def of_log(partition: Partition) -> float | None:
+            return None if partition.log is None else read(partition.log)
 
-        node.metrics.gauge_of_each(f"kafka_log_log_{name}", values, text)
+        metrics.gauge_of_objects(f"kafka_log_log_{name}", hosted, of_log, text)
 
     gauge("size", lambda log: log.size, "Bytes of the local log.")
     gauge("logstartoffset", lambda log: log.log_start_offset, "The first offset, in the remote tier or local.")
@@ -239,6 +241,10 @@ def _register_group_gauges(node: Measured) -> None:
             return sum(one.state is state for one in groups())
 
         node.metrics.gauge(f"{manager}_numgroups{state.value.lower()}", count, f"Groups that are {state.value}.")
+
+
+def _labels(partition: Partition) -> dict[str, str]:
+    return {"topic": partition.topic, "partition": str(partition.index)}
 
 
 def _is_under_replicated(partition: Partition) -> bool:

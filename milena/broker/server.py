@@ -276,6 +276,7 @@ class Broker:
         self.logs.format(cluster_id)
         self._metadata.source = metadata = self._open_metadata(cluster_id)
         metadata.subscribe(self._metadata_changed)
+        metadata.register(self.metrics)
         metadata.start(self._tasks)
         self._lifecycle = lifecycle = Lifecycle(
             self.runtime,

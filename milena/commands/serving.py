@@ -176,10 +176,19 @@ class NodeProcess:
         return SharedLog(address=address, log=metadata.log, snapshots=metadata.snapshots, on_commit=metadata.on_commit)
 
     async def _start_control(self, runtime: Runtime, host: str, port: int) -> None:
+        from milena.node.process_metrics import register_disk, register_loop
         from milena.node.serving.control_http import ControlServer, health_page, metrics_page
 
         register_process(self._metrics)
-        pages = {"/metrics": metrics_page(self._metrics.render), "/health": health_page(self._health)}
+        register_loop(self._metrics, runtime.clock)
+        for is_role, server in (
+            (self._config.is_broker, "kafkaserver"),
+            (self._config.is_controller, "controllerserver"),
+        ):
+            if is_role:
+                register_disk(self._metrics, server)
+        names = self._config.get_str("milena.metrics.names")
+        pages = {"/metrics": metrics_page(self._metrics, names), "/health": health_page(self._health)}
         self._control = ControlServer(runtime, pages)
         bound = await self._control.start(host, port)
         self._log.info("control page served", address=f"http://{bound[0]}:{bound[1]}")

@@ -7,20 +7,27 @@ from typing import TYPE_CHECKING, Protocol
 
 from milena.controller.rules.partition_change import RECOVERING
 from milena.node.metadata.image import NO_LEADER, PartitionImage
+from milena.node.metadata.raft_meters import register_raft
 from milena.node.metrics import Metrics
 
 if TYPE_CHECKING:
+    from milena.controller.log.followers import Followers
     from milena.controller.log.metadata_log import MetadataLog
     from milena.controller.state.state import ControllerState
+    from milena.runtime.context import Runtime
 
 
 class Measured(Protocol):
     """The part of the controller that the gauges read."""
 
     @property
+    def followers(self) -> Followers: ...
+    @property
     def metadata(self) -> MetadataLog: ...
     @property
     def ready(self) -> bool: ...
+    @property
+    def runtime(self) -> Runtime: ...
     @property
     def state(self) -> ControllerState: ...
 
@@ -79,7 +86,34 @@ def register_gauges(controller: Measured, metrics: Metrics) -> None:
         lambda: metadata.high_watermark - 1,
         "Offset of the last committed record of the metadata log.",
     )
+    gauge(
+        "kafkacontroller",
+        "lastappliedrecordtimestamp",
+        lambda: state.image.timestamp_ms,
+        "Timestamp of the last record of the metadata log, in ms since 1970.",
+    )
+    gauge(
+        "kafkacontroller",
+        "lastappliedrecordlagms",
+        lambda: 0,
+        "Always 0, as on every active controller: it applies a record when it appends it.",
+    )
+    gauge(
+        "kafkacontroller",
+        "metadataerrorcount",
+        lambda: 0,
+        "Always 0: an error in the metadata ends the controller.",
+    )
     state.index.changed = ElectionMeters(metrics).changed
+    register_raft(metrics, metadata.view, metadata.meters)
+    metrics.gauge(
+        "kafka_server_raft_metrics_number_of_voters", lambda: 1, "Voters of the quorum; only one is supported."
+    )
+    metrics.gauge(
+        "kafka_server_raft_metrics_number_of_observers",
+        lambda: len(list(controller.followers.present(controller.runtime.clock.time_ms()))),
+        "Nodes that have fetched the metadata log in the last five minutes.",
+    )
 
 
 class ElectionMeters:

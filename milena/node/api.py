@@ -21,9 +21,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, ParamSpec, Protocol, TypeAlias, TypeVar
 
-from milena.node.metrics import Counter, Timing
+from milena.node.metrics import Counter
+from milena.node.request_meters import RequestErrors, RequestTimes, error_codes
 from milena.protocol.api_keys import ApiKey
-from milena.protocol.cooperative import Cooperative
+from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.requests import messages
@@ -114,6 +115,15 @@ class ApiModule:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestMeters:
+    """The number of requests of one API and version, and the times and errors of all requests of the API."""
+
+    requests: Counter
+    times: RequestTimes
+    errors: RequestErrors
+
+
+@dataclass(frozen=True, slots=True)
 class ServedApi:
     """One served (API key, version): its module's callables and its metrics. ``name`` is Kafka's (``ListOffsets``)."""
 
@@ -121,8 +131,9 @@ class ServedApi:
     handle: Handle
     raw: bool
     failed: Failed | None
-    requests: Counter
-    total_time: Timing
+    meters: RequestMeters
+    by_origin: tuple[RequestMeters, RequestMeters] | None = None
+    """Of Fetch: further meters of consumers' and of followers' requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,22 +147,26 @@ class RefusedPartitions:
 
 
 class RequestContext:
-    """One request in progress, and the slot for its answer. ``received_at`` is monotonic seconds."""
+    """One request in progress, and the slot for its answer. Times are monotonic seconds."""
 
     __slots__ = (
+        "answered_at",
         "answers",
         "api",
         "caller",
         "deferred",
         "driver",
         "forget",
+        "handled_at",
         "header",
         "is_large",
         "memory",
+        "origin",
         "parts",
         "received_at",
         "refused",
         "request",
+        "started_at",
     )
 
     def __init__(
@@ -160,7 +175,12 @@ class RequestContext:
         self.header = header
         self.api = api
         self.caller = caller
-        self.received_at = received_at
+        self.received_at = self.started_at = received_at
+        """When the request was read, and when its handler was called."""
+        self.handled_at = self.answered_at = -1.0
+        """When the handler returned without an answer, and when there was one; -1 if that has not happened."""
+        self.origin: RequestMeters | None = None
+        """Of Fetch: the meters of consumers' or of followers' requests."""
         self.parts: list[Part] | None = None
         """The framed response once it exists; an empty list for a request without a response."""
         self.request: Any = None
@@ -209,6 +229,24 @@ class RequestContext:
     def answered(self) -> bool:
         return self.parts is not None
 
+    def set_origin(self, *, follower: bool) -> None:
+        """Count a fetch also among those of followers, or of consumers."""
+        if self.api.by_origin is not None:
+            self.origin = self.api.by_origin[follower]
+
+    def note_error(self, code: int) -> None:
+        """Count an error of the response, or of a part of it."""
+        self.api.meters.errors.note(code)
+
+    def note_errors(self, fields: Fields) -> Cooperative[None]:
+        """Count all errors of a large response."""
+        budget = YieldBudget()
+        for code in error_codes(fields):
+            if code:
+                self.note_error(code)
+            if budget.spend(1):
+                yield
+
     def respond(self, parts: Sequence[SizedPart | Part]) -> None:
         """Send ``parts`` as the response's body, after its length and response header.
 
@@ -227,12 +265,16 @@ class RequestContext:
         if self.is_large:
             self.resume(self.encoding(fields))
             return
+        for code in error_codes(fields):
+            if code:
+                self.note_error(code)
         self.respond([messages.encode_response(self.header.api_key, self.header.api_version, **fields)])
 
     def encoding(self, fields: Fields) -> Cooperative[None]:
         """Encode a response and send it, unless the client has disconnected."""
         if self.closed:
             return
+        yield from self.note_errors(fields)
         body = yield from messages.encode_large_response(self.header.api_key, self.header.api_version, **fields)
         if not self.closed:
             self.respond([body])

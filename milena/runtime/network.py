@@ -94,6 +94,11 @@ class Connection(Protocol):
         """Bytes queued and not yet accepted by the kernel."""
         ...
 
+    def when_sent(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` once when the kernel has accepted everything that is queued, instead of an earlier one that
+        was not called yet. It is not called if the connection ends before."""
+        ...
+
     def unsent_in_memory(self) -> int:
         """The part of ``unsent`` that is held in memory, without file ranges."""
         ...

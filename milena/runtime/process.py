@@ -16,6 +16,7 @@ from milena.runtime.containment import Containment
 from milena.runtime.context import Runtime
 from milena.runtime.files import RealDisk
 from milena.runtime.logging import get_logger
+from milena.runtime.loop_idle import MeasuredLoop
 from milena.runtime.randomness import Randomness
 from milena.runtime.tasks import TaskScope
 from milena.runtime.tcp.sockets import TcpNetwork
@@ -100,7 +101,7 @@ def run_node(main: Main) -> int:
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     if os.environ.get(LOOP) != "uvloop":
-        return asyncio.new_event_loop
+        return MeasuredLoop
     import uvloop
 
     return uvloop.new_event_loop

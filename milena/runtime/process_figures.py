@@ -36,6 +36,16 @@ def started_at() -> float:
     return boot + ticks / os.sysconf("SC_CLK_TCK")
 
 
+def disk_bytes(field: str) -> int | None:
+    """Bytes that this process has read from disks (``read_bytes``), or has caused to be written to them
+    (``write_bytes``); None if the system does not report it."""
+    try:
+        with open("/proc/self/io") as file:
+            return next((int(line.split()[1]) for line in file if line.startswith(f"{field}: ")), None)
+    except OSError:
+        return None
+
+
 def _memory(field: int) -> int:
     try:
         with open("/proc/self/statm") as file:

@@ -104,8 +104,17 @@ class Serving:
         self._server.ended += 1
 
 
-def channel_to(it: Surroundings, listener: Listener, **timeouts: float) -> Channel:
-    channel = Channel(it.runtime, "127.0.0.1", listener.port, "victim", **timeouts)
+def channel_to(
+    it: Surroundings, listener: Listener, *, connect_timeout: float = 10.0, request_timeout: float = 30.0
+) -> Channel:
+    channel = Channel(
+        it.runtime,
+        "127.0.0.1",
+        listener.port,
+        "victim",
+        connect_timeout=connect_timeout,
+        request_timeout=request_timeout,
+    )
     it.ending(channel.close)
     return channel
 

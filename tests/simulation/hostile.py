@@ -171,6 +171,9 @@ class _Between:
     def unsent(self) -> int:
         return self._connection.unsent()
 
+    def when_sent(self, callback: Callable[[], None]) -> None:
+        self._connection.when_sent(callback)
+
     def unsent_in_memory(self) -> int:
         return self._connection.unsent_in_memory()
 

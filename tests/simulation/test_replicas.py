@@ -11,6 +11,7 @@ from milena.client.consumer import Consumer
 from milena.config.node_rules import RACK_AWARE_SELECTOR
 from milena.lab.cluster import BROKER_PORT, CONTROLLER, SimulatedCluster, host_of
 from milena.lab.world.world import World, simulate
+from milena.node.metrics_text import render
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.requests.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
 from milena.protocol.requests.fetch_response import decode_fetch_response
@@ -100,7 +101,7 @@ def test_metrics_show_the_state_of_the_replicas_of_each_partition() -> None:
         await until(lambda: shown(leader) == [2, 3, 1, 1, 0], 30)
         await cluster.kill(host_of(follower))
         await until(lambda: shown(leader) == [1, 3, 1, 0, 1], 30)
-        text = cluster.brokers[leader].metrics.render()
+        text = render(cluster.brokers[leader].metrics)
         assert 'kafka_cluster_partition_underminisr{partition="0",topic="t"} 1\n' in text
         assert 'kafka_cluster_partition_laststableoffsetlag{partition="0",topic="t"} 0\n' in text
 

@@ -13,6 +13,7 @@ from milena.client.cluster import Cluster
 from milena.client.producer import Producer
 from milena.lab.cluster import SimulatedCluster
 from milena.node.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from milena.node.metrics_text import render
 from milena.protocol.errors import ErrorCode, KafkaError
 from tests.simulation.steps import until, values, write
 from tests.simulation.tiered_topics import bases, finished, in_tier, log_of, with_tier
@@ -41,7 +42,7 @@ def test_a_default_of_the_cluster_does_not_compact_a_tiered_topic() -> None:
         assert (log_of(cluster).log_start_offset, finished(cluster)) == (0, [(0, 3), (4, 7)])
         assert await values(client, 10) == list(range(10))
         assert log_of(cluster).remote_enabled and not log_of(cluster).config.compacted
-        assert "\nmilena_remote_uncompacted_replicas 1" in broker.metrics.render()
+        assert "\nmilena_remote_uncompacted_replicas 1" in render(broker.metrics)
 
     with_tier(scenario)
 

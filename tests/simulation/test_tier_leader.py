@@ -13,6 +13,7 @@ from milena.client.cluster import Cluster
 from milena.client.consumer import Consumer
 from milena.lab.cluster import SimulatedCluster, host_of
 from milena.node.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from milena.node.metrics_text import render
 from milena.node.serving.lab_commands import LabCommandError
 from milena.protocol.records.remote_log_records import (
     RemoteLogSegmentMetadataRecord,
@@ -374,7 +375,7 @@ def test_metrics_show_copied_bytes_and_the_copy_lag() -> None:
         await until(lambda: metrics.value(f"{prefix}_remotelogsizebytes", topic="t") == size)
         assert metrics.value(f"{prefix}_remotelogmetadatacount", topic="t") == 5
         await admin.delete_topics(client, ["t"])
-        await until(lambda: "remotecopy" not in metrics.render())
+        await until(lambda: "remotecopy" not in render(metrics))
 
     with_tier(scenario)
 

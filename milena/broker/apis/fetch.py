@@ -123,6 +123,7 @@ def _fetch(
     node: Needs, ctx: RequestContext, request: FetchRequest, requested: list[RequestedPartition]
 ) -> Cooperative[None]:
     """Read, then respond or wait for more records."""
+    ctx.set_origin(follower=request.replica_id >= 0)
     plan = _plan(node, ctx, request, requested)
     if plan is None:
         return
@@ -165,6 +166,7 @@ def _plan(
             uses_topic_ids=ctx.version >= _TOPIC_IDS_SINCE,
         )
     except KafkaError as error:
+        ctx.note_error(error.code)
         ctx.respond(encode_fetch_response(ctx.version, (), error.code))
         return None
 
@@ -276,6 +278,8 @@ def _build_topics(
         if entry.result is None and hints is None and version >= _LEADER_SINCE:
             hints = LeaderHints(node.image, ctx.listener_name)
         fetched = _fetched(entry, version, limits, hints)
+        if fetched.error_code:
+            ctx.note_error(fetched.error_code)
         if (
             limits.throttle is not None
             and entry.size
@@ -343,6 +347,8 @@ def _fetched(entry: PartitionRead, version: int, limits: FetchLimits, hints: Lea
             meters.failed_fetches.value += 1
         elif limits.replica == CONSUMER:
             meters.bytes_out.value += entry.size
+        else:
+            meters.replication_bytes_out.value += entry.size
     if result is None:
         error = entry.error
         leader = None

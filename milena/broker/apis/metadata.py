@@ -81,6 +81,7 @@ def _respond(node: Needs, ctx: RequestContext, body: bytes) -> Cooperative[None]
         request = messages.decode_request(ApiKey.METADATA, ctx.version, body)
     clears = node.metadata_answers.clears
     fields, cacheable = yield from _answer(node, ctx, node.image, request)
+    yield from ctx.note_errors(fields)
     encoded = yield from messages.encode_large_response(ApiKey.METADATA, ctx.version, **fields)
     # Each change of the metadata clears the cache. One may have happened at a yield: the image changes in place.
     if cacheable and node.metadata_answers.clears == clears and len(body) <= MAX_CACHED_BODY:

@@ -362,6 +362,9 @@ def _error_result(partition: Partition, error: KafkaError) -> ProducedPartition:
 def _respond(node: Needs, ctx: RequestContext, sizes: list[_TopicSize], results: list[ProducedPartition]) -> None:
     if ctx.closed:
         return
+    for result in results:
+        if result.error_code:
+            ctx.note_error(result.error_code)
     endpoints: tuple[NodeEndpoint, ...] = ()
     remaining = iter(results)
     topics: list[ProducedTopic] = [(name, topic_id, list(islice(remaining, count))) for name, topic_id, count in sizes]

@@ -19,11 +19,11 @@ from milena.broker.follower.aux_builder import AuxBuilder
 from milena.broker.follower.fetch_states import Event, FetchState
 from milena.broker.follower.follower_state import FollowerState, lookup_error_event
 from milena.broker.follower.leader_link import EpochEnd, LeaderLink, LinkSettings, ListedOffset
-from milena.broker.follower.rate import Rate
 from milena.broker.follower.session import FollowerSession, SessionFetch
 from milena.broker.replica.replication_quotas import ReplicaQuota
 from milena.node.links.outgoing import ChannelError
 from milena.node.metrics import Counter
+from milena.node.rate import Rate
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests.fetch_response import FetchedPartition, FetchResponse
 from milena.protocol.types import LeaderEpoch, NodeId, Offset

@@ -15,6 +15,7 @@ from typing import Protocol
 from milena.node.metadata.image import MetadataImage
 from milena.node.metadata.loader import MetadataLoader, Subscriber
 from milena.node.metadata.snapshots import SnapshotStore
+from milena.node.metrics import Metrics
 from milena.protocol.types import Offset
 from milena.runtime.containment import Containment
 from milena.runtime.tasks import Tasks
@@ -35,6 +36,10 @@ class MetadataSource(Protocol):
     @property
     def current_at(self) -> float:
         """When the image last contained everything that was committed, as far as known (monotonic seconds)."""
+        ...
+
+    def register(self, metrics: Metrics) -> None:
+        """Register the metrics of this node in the metadata quorum."""
         ...
 
     def subscribe(self, subscriber: Subscriber) -> None:
@@ -74,6 +79,9 @@ class SharedMetadata:
     @property
     def current_at(self) -> float:
         return inf
+
+    def register(self, metrics: Metrics) -> None:
+        """Do nothing: the controller registers them."""
 
     def subscribe(self, subscriber: Subscriber) -> None:
         self._loader.subscribe(subscriber)

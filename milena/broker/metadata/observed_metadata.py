@@ -10,8 +10,10 @@ from milena.node.metadata.image import MetadataImage
 from milena.node.metadata.loader import MetadataLoader, Subscriber
 from milena.node.metadata.metadata_folder import metadata_folder, open_metadata_log
 from milena.node.metadata.observer import Observer, ObserverOptions
+from milena.node.metadata.raft_meters import register_raft
 from milena.node.metadata.snapshot_keeper import SnapshotKeeper, SnapshotPolicy
 from milena.node.metadata.snapshots import SnapshotStore
+from milena.node.metrics import Metrics
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import ZERO_UUID, NodeId, Offset
 from milena.runtime.containment import cause_of
@@ -70,6 +72,9 @@ class ObservedMetadata:
     @property
     def current_at(self) -> float:
         return self._observer.current_at
+
+    def register(self, metrics: Metrics) -> None:
+        register_raft(metrics, self._observer.view, self._observer.meters)
 
     def subscribe(self, subscriber: Subscriber) -> None:
         self._loader.subscribe(subscriber)

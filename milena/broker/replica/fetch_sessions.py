@@ -296,6 +296,8 @@ class FetchSessions:
         self._slots = slots
         self._sessions: dict[int, Session] = {}
         """In order of last use."""
+        self.evictions = 0
+        """The number of sessions that were evicted in favor of others."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -384,7 +386,7 @@ class FetchSessions:
         if oldest is None:
             return False
         if now - oldest.used_ms > EVICTION_MS:
-            self._drop(oldest.id)
+            self._evict(oldest)
             return True
         evictable = [
             session
@@ -394,8 +396,12 @@ class FetchSessions:
         weakest = min(evictable, key=lambda session: session.rank, default=None)
         if weakest is None or new_session.rank[:2] < weakest.rank[:2]:
             return False
-        self._drop(weakest.id)
+        self._evict(weakest)
         return True
+
+    def _evict(self, session: Session) -> None:
+        self.evictions += 1
+        self._drop(session.id)
 
     def _drop(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)

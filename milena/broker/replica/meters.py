@@ -9,24 +9,48 @@ from milena.node.metrics import Counter, Metrics
 from milena.node.topic_meters import MetersByTopic
 
 _PREFIX: Final = "kafka_server_brokertopicmetrics"
+_COUNTERS: Final = {
+    "messages_in": ("messagesinpersec", "Records appended for producers."),
+    "bytes_in": ("bytesinpersec", "Bytes appended for producers."),
+    "bytes_out": ("bytesoutpersec", "Bytes sent to consumers."),
+    "produces": ("totalproducerequestspersec", "Partitions of produce requests."),
+    "fetches": ("totalfetchrequestspersec", "Partitions of fetch requests."),
+    "failed_produces": ("failedproducerequestspersec", "Partitions of produce requests that failed."),
+    "failed_fetches": ("failedfetchrequestspersec", "Partitions of fetch requests that failed."),
+}
+"""Name and help text of each counter of a topic."""
 
 
 class TopicMeters:
     """The counters of one topic. The hot path adds to ``value`` directly."""
 
-    __slots__ = ("bytes_in", "bytes_out", "failed_fetches", "failed_produces", "fetches", "messages_in", "produces")
+    __slots__ = (
+        "bytes_in",
+        "bytes_out",
+        "failed_fetches",
+        "failed_produces",
+        "fetches",
+        "messages_in",
+        "produces",
+        "replication_bytes_out",
+    )
 
     def __init__(self, metrics: Metrics, topic: str) -> None:
-        def counter(name: str, text: str) -> Counter:
+        def counter(attribute: str) -> Counter:
+            name, text = _COUNTERS[attribute]
             return metrics.counter(f"{_PREFIX}_{name}_total", text, topic=topic)
 
-        self.messages_in = counter("messagesinpersec", "Records appended for producers.")
-        self.bytes_in = counter("bytesinpersec", "Bytes appended for producers.")
-        self.bytes_out = counter("bytesoutpersec", "Bytes sent to consumers.")
-        self.produces = counter("totalproducerequestspersec", "Partitions of produce requests.")
-        self.fetches = counter("totalfetchrequestspersec", "Partitions of fetch requests.")
-        self.failed_produces = counter("failedproducerequestspersec", "Partitions of produce requests that failed.")
-        self.failed_fetches = counter("failedfetchrequestspersec", "Partitions of fetch requests that failed.")
+        self.messages_in = counter("messages_in")
+        self.bytes_in = counter("bytes_in")
+        self.bytes_out = counter("bytes_out")
+        self.produces = counter("produces")
+        self.fetches = counter("fetches")
+        self.failed_produces = counter("failed_produces")
+        self.failed_fetches = counter("failed_fetches")
+        self.replication_bytes_out = metrics.counter(
+            f"{_PREFIX}_replicationbytesoutpersec_total", "Bytes sent to followers."
+        )
+        """One counter for all topics, as in Kafka."""
 
 
 class IsrMeters:
@@ -47,4 +71,11 @@ class BrokerMeters(MetersByTopic[TopicMeters]):
     """The counters of all topics. Those of a deleted topic are removed."""
 
     def __init__(self, metrics: Metrics) -> None:
-        super().__init__(partial(TopicMeters, metrics), partial(metrics.remove_where, "topic"))
+        counters = {attribute: (f"{_PREFIX}_{name}_total", text) for attribute, (name, text) in _COUNTERS.items()}
+        super().__init__(metrics, partial(TopicMeters, metrics), partial(metrics.remove_where, "topic"), counters)
+        for kind in ("fetch", "produce"):
+            metrics.counter_of(
+                f"{_PREFIX}_{kind}messageconversionspersec_total",
+                lambda: 0,
+                "Always 0: records are never converted to another format.",
+            )

@@ -66,6 +66,7 @@ class Needs(Protocol):
 
 def handle(node: Needs, ctx: RequestContext, body: memoryview) -> None:
     request = decode_fetch_request(ctx.version, body, MAX_OBSERVED)
+    ctx.set_origin(follower=request.replica_id >= 0)
 
     def try_answer(now: bool) -> bool:
         return ctx.closed or _try_answer(node, ctx, request, final=now)
@@ -79,8 +80,11 @@ def _try_answer(node: Needs, ctx: RequestContext, request: FetchRequest, *, fina
     log = metadata.log
     decision = decide(request, cluster_id=node.cluster_id, epoch=metadata.epoch, log=log, snapshots=metadata.snapshots)
     if isinstance(decision, Reject) and decision.top_level:
+        ctx.note_error(decision.code)
         ctx.respond(encode_fetch_response(ctx.version, [], error_code=decision.code))
         return True
+    if isinstance(decision, Reject):
+        ctx.note_error(decision.code)
     partition = only_partition(request)
     assert partition is not None, "requests for other partitions fail with a top-level error"
     if isinstance(decision, SendRecords):

@@ -31,6 +31,7 @@ from milena.controller.state.state import ControllerState
 from milena.node.metadata.committed_offset import CommittedOffsetFile
 from milena.node.metadata.image import MetadataImage
 from milena.node.metadata.metadata_folder import metadata_folder, open_metadata_log
+from milena.node.metadata.raft_meters import LEADER, RaftMeters, RaftView
 from milena.node.metadata.snapshots import SnapshotStore, batch_records, load_latest
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.invariants import BrokenInvariant
@@ -65,6 +66,9 @@ class MetadataLog:
         self._log: UnifiedLog | None = None
         self._committed_offset = CommittedOffsetFile(runtime.disk, self.folder)
         self._waiting: deque[tuple[Offset, asyncio.Future[None]]] = deque()
+        self._appended: deque[tuple[Offset, float]] = deque()
+        """Last offset and time of each append that is not committed."""
+        self.meters = RaftMeters(runtime.clock)
         self._dirty = asyncio.Event()
         self._listeners: list[Callable[[], None]] = []
 
@@ -81,6 +85,11 @@ class MetadataLog:
     @property
     def in_transaction(self) -> bool:
         return self._state.in_transaction
+
+    def view(self) -> RaftView:
+        """Return the state of this controller in the quorum: the leader that its own vote has elected."""
+        node, log, epoch = self._state.config.node_id, self.log, self.epoch
+        return RaftView(LEADER, node, epoch, node, log.high_watermark, log.log_end_offset, log.epochs.latest or 0)
 
     def snapshot_taken(self) -> None:
         self.bytes_replayed = 0
@@ -150,10 +159,12 @@ class MetadataLog:
 
     def lead(self, tasks: Tasks) -> None:
         """Begin the next epoch. Blocking, but short. Raises OSError, KafkaError."""
+        began = self._runtime.clock.monotonic()
         self.epoch = LeaderEpoch(self.epoch + 1)
         node = self._state.config.node_id
         quorum = encode_quorum_state(QuorumState(self.epoch, NodeId(node), self._voters))
         self._runtime.disk.write_atomic(f"{self.folder}/{FILE_NAME}", quorum)
+        self.meters.elections.record((self._runtime.clock.monotonic() - began) * 1000)
         voters = tuple(Voter(voter_id=voter) for voter in self._voters)
         change = LeaderChange(leader_id=node, voters=voters, granting_voters=(Voter(voter_id=node),))
         now = self._runtime.clock.time_ms()
@@ -212,8 +223,11 @@ class MetadataLog:
             raise BrokenInvariant(f"the image is of epoch {epoch}, this controller leads in {self.epoch}")
 
     def _append(self, data: bytearray) -> Offset:
+        end = self.log.log_end_offset
         info = self.log.append_as_leader(memoryview(data), leader_epoch=self.epoch, origin=Origin.RAFT)
         self.last_append = self._runtime.clock.monotonic()
+        self.meters.appended.count += info.last_offset + 1 - end
+        self._appended.append((info.last_offset, self.last_append))
         self.bytes_replayed += info.size
         return info.last_offset
 
@@ -251,6 +265,9 @@ class MetadataLog:
             return
         self.log.raise_high_watermark(upto)
         self._committed_offset.write(upto)
+        now = self._runtime.clock.monotonic()
+        while self._appended and self._appended[0][0] < upto:
+            self.meters.commits.record((now - self._appended.popleft()[1]) * 1000)
         while self._waiting and self._waiting[0][0] <= upto:
             _, future = self._waiting.popleft()
             if not future.done():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from milena.lab.world.life import Life
@@ -31,6 +31,7 @@ class SimulatedConnection:
         self._sent_of_first = 0
         self._unsent = 0
         self._above_high_water = False
+        self._when_sent: Callable[[], None] | None = None
         self._travelling: deque[bytes | None] = deque()
         self._arrived: deque[bytes | None] = deque()
         self._held = 0
@@ -55,6 +56,9 @@ class SimulatedConnection:
 
     def unsent(self) -> int:
         return self._unsent
+
+    def when_sent(self, callback: Callable[[], None]) -> None:
+        self._when_sent = callback
 
     def unsent_in_memory(self) -> int:
         return sum(len(part) for part in self._queue if not isinstance(part, FileRange))
@@ -132,6 +136,9 @@ class SimulatedConnection:
             self._end(failure)
         if not self._open or self._queue:
             return
+        if self._when_sent is not None:
+            callback, self._when_sent = self._when_sent, None
+            callback()
         if self._closing:
             self._end(None)
         elif self._above_high_water:

@@ -245,6 +245,10 @@ class LinkConnection:
     def unsent(self) -> int:
         return self._real.unsent() + self._unsent
 
+    def when_sent(self, callback: Callable[[], None]) -> None:
+        """Pass ``callback`` on; while the link is cut it is called without regard to what waits here."""
+        self._real.when_sent(callback)
+
     def unsent_in_memory(self) -> int:
         waiting = sum(len(part) for part in self._waiting if not isinstance(part, FileRange))
         return self._real.unsent_in_memory() + waiting

@@ -52,6 +52,15 @@ class Unreachable(ChannelError):
     """There was no connection: nothing was sent."""
 
 
+class Traffic:
+    """Counts the requests and bytes of one or more connections, without the lengths of frames."""
+
+    __slots__ = ("received_bytes", "requests", "responses", "sent_bytes")
+
+    def __init__(self) -> None:
+        self.requests = self.responses = self.sent_bytes = self.received_bytes = 0
+
+
 class Failing(Protocol):
     """A part of a response that has an error of its own."""
 
@@ -88,7 +97,9 @@ class Channel:
         *,
         connect_timeout: float = 10.0,
         request_timeout: float = 30.0,
+        traffic: Traffic | None = None,
     ) -> None:
+        """``traffic`` counts the requests of this channel too."""
         self.host = host
         self.port = port
         self.versions: dict[int, VersionRange] = {}
@@ -100,6 +111,7 @@ class Channel:
         self._connection: _PeerConnection | None = None
         self._connecting = asyncio.Lock()
         self._buffers = ReceiveBuffers(MemoryBudget(MAX_RESPONSE_BYTES, runtime.clock.monotonic))
+        self._traffic = Traffic() if traffic is None else traffic
         self._backoff = FIRST_BACKOFF
         self._not_before = 0.0
         self._closed = False
@@ -252,7 +264,8 @@ class Channel:
         wait = self._not_before - clock.monotonic()
         if wait > 0:
             await clock.sleep(wait)
-        connection = _PeerConnection(self._client_id, self._runtime.contained, f"{self.host}:{self.port}")
+        address = f"{self.host}:{self.port}"
+        connection = _PeerConnection(self._client_id, self._runtime.contained, address, self._traffic)
         framer = KafkaFramer(self._buffers, MAX_RESPONSE_BYTES)
         try:
             await self._runtime.network.connect(self.host, self.port, framer, connection, timeout=self._connect_timeout)
@@ -304,13 +317,14 @@ class Channel:
 class _PeerConnection:
     """One transport connection: correlation ids and their pending futures."""
 
-    def __init__(self, client_id: str, contained: Containment, address: str) -> None:
+    def __init__(self, client_id: str, contained: Containment, address: str, traffic: Traffic) -> None:
         self.alive = False
         self.answered = 0
         """The number of answers received."""
         self._client_id = client_id
         self._contained = contained
         self._address = address
+        self._traffic = traffic
         self._connection: Connection | None = None
         self._next_id = 0
         self._pending: dict[int, _Pending] = {}
@@ -342,6 +356,8 @@ class _PeerConnection:
         size = len(head) + sum(part.length if isinstance(part, FileRange) else len(part) for part in body)
         if pending is not None:
             self._pending[correlation_id] = pending
+        self._traffic.requests += 1
+        self._traffic.sent_bytes += size
         self._connection.send([size.to_bytes(4, "big") + head, *body])
 
     def connection_made(self, connection: Connection) -> None:
@@ -354,6 +370,8 @@ class _PeerConnection:
             self._reject("sent an answer to no pending request")
             return
         self.answered += 1
+        self._traffic.responses += 1
+        self._traffic.received_bytes += len(frame)
         if pending.future.done():
             return
         try:

@@ -34,6 +34,7 @@ from milena.node.metadata.raft_fetch import (
     decide,
     fetch_request,
 )
+from milena.node.metadata.raft_meters import NONE, OBSERVER, RaftMeters, RaftView
 from milena.node.metadata.snapshot_fetch import fetch_snapshot
 from milena.node.metadata.snapshot_keeper import SnapshotKeeper
 from milena.node.metadata.snapshots import SnapshotStore
@@ -111,7 +112,16 @@ class Observer:
         self._failures = 0
         self._changes = 0
         """The number of new leaders and truncations since the last answer with records."""
+        self.meters = RaftMeters(runtime.clock)
         self._logger = get_logger("observer", node=options.node_id)
+
+    def view(self) -> RaftView:
+        """Return the state of this node in the quorum."""
+        quorum, log = self.quorum, self._log
+        leader = NONE if quorum.leader is None else quorum.leader
+        return RaftView(
+            OBSERVER, leader, quorum.epoch, NONE, self._loader.high_watermark, log.log_end_offset, self._last_epoch()
+        )
 
     @property
     def leader_address(self) -> tuple[str, int] | None:
@@ -259,6 +269,7 @@ class Observer:
         """Append fetched records, and replay those below the leader's high watermark. Raises KafkaError
         KAFKA_STORAGE_ERROR."""
         if len(data):
+            end = self._log.log_end_offset
             try:
                 self._log.append_as_follower(data, leader_epoch=self.quorum.epoch)
             except KafkaError as error:
@@ -266,6 +277,7 @@ class Observer:
                     raise
                 await self._try_next_address(f"its records cannot follow ours: {error}")
                 return
+            self.meters.fetched.count += self._log.log_end_offset - end
         self._failures = 0
         if self.ahead:
             self.ahead = False
@@ -348,6 +360,7 @@ class Observer:
                 *address,
                 f"raft-client-{self._options.node_id}",
                 connect_timeout=self._options.fetch_timeout,
+                traffic=self.meters.traffic,
             )
         return self._channel
 

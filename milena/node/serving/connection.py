@@ -18,10 +18,11 @@ are stored, too, and wait until the other connections had their turns.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from milena.node.api import Caller, RequestContext
 from milena.node.framing import TurnFramer
+from milena.node.request_meters import Phases, RequestTimes
 from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.requests.frames import BadFrame, part_length
 from milena.protocol.requests.headers import parse_request_header
@@ -37,15 +38,19 @@ DECODED: Final = 4
 """The cost of a decoded request in units of a turn (``node.serving.turns``), without one more unit for each KiB of the
 request and its response."""
 UNBOUNDED: Final = 1 << 60
+_Sending: TypeAlias = tuple[RequestTimes, Phases]
+"""An answer that is being sent: its meters, and its phases with the time at which sending began as the last."""
 
 
 class ServerConnection:
     """Handler of one accepted connection."""
 
     __slots__ = (
+        "_arrived_at",
         "_blocking",
         "_connection",
         "_paused",
+        "_sending",
         "_server",
         "_slots",
         "_units_left",
@@ -67,6 +72,10 @@ class ServerConnection:
         """The units of the present turn that are not used yet."""
         self._paused = False
         """Whether frames are stored, and reading is paused."""
+        self._arrived_at = -1.0
+        """When the stored frames were read; -1 if there are none."""
+        self._sending: list[_Sending] = []
+        """The answers that the kernel has not accepted yet."""
         self._unread_answers: BudgetShare | None = None
         """The memory of unread responses, once they have exceeded HIGH_WATER."""
         self._unsent_at_sweep = 0
@@ -109,6 +118,7 @@ class ServerConnection:
             if ctx.forget is not None:
                 ctx.forget()
         self._slots.clear()
+        self._sending.clear()
         if self._unread_answers is not None:
             self._unread_answers.close()
         self._server.forget(self)
@@ -119,24 +129,50 @@ class ServerConnection:
         follow."""
         if self.closed:
             return
+        ctx.answered_at = now = self._server.monotonic()
         slots = self._slots
         if slots[0] is ctx:
-            now = self._server.monotonic()
             self.last_active = now
             connection = self._connection
             assert connection is not None
             while slots and (parts := slots[0].parts) is not None:
-                done = slots.popleft()
-                done.api.requests.value += 1
-                done.api.total_time.record((now - done.received_at) * 1000)
+                self._note_answer(slots.popleft(), now)
                 if parts:
                     connection.send(parts)
+            if connection.unsent():
+                connection.when_sent(self._sent)
+            else:
+                self._sent()
             if connection.unsent() > HIGH_WATER:
                 self._count_unread_answers()
         if self._blocking is ctx:
             self._blocking = None
         if self._paused:
             self._continue()
+
+    def _note_answer(self, done: RequestContext, now: float) -> None:
+        """Count a request whose answer is sent now. A request that was handled cooperatively has no remote time."""
+        api, answered = done.api, done.answered_at
+        handled = answered if done.is_large or done.handled_at < 0 else done.handled_at
+        phases = (
+            done.started_at - done.received_at,
+            handled - done.started_at,
+            answered - handled,
+            now - answered,
+            now,
+        )
+        api.meters.requests.value += 1
+        self._sending.append((api.meters.times, phases))
+        if done.origin is not None:
+            done.origin.requests.value += 1
+            self._sending.append((done.origin.times, phases))
+
+    def _sent(self) -> None:
+        """The kernel has accepted all answers."""
+        now = self._server.monotonic()
+        for times, (queue, local, remote, response_queue, sent_from) in self._sending:
+            times.record(queue, local, remote, response_queue, now - sent_from)
+        self._sending.clear()
 
     def hold(self, ctx: RequestContext) -> None:
         self._blocking = ctx
@@ -145,6 +181,16 @@ class ServerConnection:
         if self._blocking is ctx:
             self._blocking = None
             self._continue()
+
+    @property
+    def has_stored_requests(self) -> bool:
+        """Whether requests were read that wait for their turn, or for an earlier request."""
+        return self._paused
+
+    @property
+    def waiting_answers(self) -> int:
+        """The number of answers that wait for those of earlier requests."""
+        return sum(ctx.parts is not None for ctx in self._slots)
 
     def serving_started(self) -> None:
         """The server has started to run requests: continue with stored frames."""
@@ -201,7 +247,8 @@ class ServerConnection:
         if api is None:
             self.close(f"API key {header.api_key} version {header.api_version} is not served here")
             return
-        ctx = RequestContext(header, api, self.caller, self, now)
+        ctx = RequestContext(header, api, self.caller, self, self._arrived_at if self._arrived_at >= 0 else now)
+        ctx.started_at = now
         if len(self._slots) >= MAX_PIPELINED:
             raise BrokenInvariant(f"{len(self._slots)} requests are in flight where {MAX_PIPELINED} may be")
         self._slots.append(ctx)
@@ -211,6 +258,8 @@ class ServerConnection:
                 self._blocking = ctx
             return
         server.dispatcher.run(ctx, body)
+        if ctx.parts is None:
+            ctx.handled_at = server.monotonic()
         if api.raw:
             self._units_left -= 1
         elif ctx.parts is None:
@@ -237,6 +286,8 @@ class ServerConnection:
             return
         if not self._paused:
             self._paused = True
+            if self._arrived_at < 0:
+                self._arrived_at = self._server.monotonic()
             assert self._connection is not None
             self._connection.pause_reading()
             self._continue()
@@ -282,6 +333,7 @@ class ServerConnection:
             self._continue()
         else:
             assert self._connection is not None
+            self._arrived_at = -1.0
             self.framer.unfinished_share.restart_progress_timer()
             self._connection.resume_reading()
 

@@ -3,9 +3,10 @@
 HTTP/1.1 over the network port, without a framework: GET only, no bodies, keep-alive. A request line and its headers may
 take 8 KiB; longer or invalid requests close the connection.
 
-Rendering a page may take long. So one page is rendered per iteration of the loop, for the connections in turn, and none
-for a connection with more than HIGH_WATER unread bytes. Beyond ``MAX_CONNECTIONS`` the connection with the oldest
-request is closed.
+Rendering a page may take long. So one page, or one step of a page that is rendered cooperatively, is rendered per
+iteration of the loop. One such page is under construction at a time, which bounds the memory; the connections take
+turns. None is rendered for a connection with more than HIGH_WATER unread bytes. Beyond ``MAX_CONNECTIONS`` the
+connection with the oldest request is closed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeAlias
 
+from milena.node.metric_names import UnknownNames, names_of
+from milena.node.metrics import Metrics
+from milena.node.metrics_text import Names, rendering
 from milena.node.serving.turns import UNITS_PER_POLL, Turns
+from milena.protocol.cooperative import Cooperative
 from milena.runtime.context import Runtime
 from milena.runtime.network import HIGH_WATER, Connection, ConnectionHandler, FrameError, Framer, Listener
 
@@ -24,20 +29,43 @@ MAX_CONNECTIONS: Final = 100
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 JSON_TYPE: Final = "application/json"
 
-Page: TypeAlias = Callable[[], tuple[int, str, str]]
-"""Returns (status, content type, body)."""
+Answer: TypeAlias = tuple[int, str, str]
+"""(status, content type, body)."""
+Page: TypeAlias = Callable[[str], "Answer | Cooperative[Answer]"]
+"""Answers a request, given the query of its address."""
 
-_REASONS: Final = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
+_REASONS: Final = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    503: "Service Unavailable",
+}
 
 
-def metrics_page(render: Callable[[], str]) -> Page:
-    return lambda: (200, METRICS_TYPE, render())
+def metrics_page(metrics: Metrics, default: str) -> Page:
+    """Return the page with all metrics, under the set of names that ``?names=`` selects, or ``default``."""
+
+    def page(query: str) -> Answer | Cooperative[Answer]:
+        selected = [value for key, _, value in (pair.partition("=") for pair in query.split("&")) if key == "names"]
+        try:
+            names = names_of(selected[-1] if selected else default)
+        except UnknownNames as error:
+            return 400, "text/plain", f"{error}\n"
+        return _metrics(metrics, names)
+
+    return page
+
+
+def _metrics(metrics: Metrics, names: Names) -> Cooperative[Answer]:
+    text = yield from rendering(metrics, names)
+    return 200, METRICS_TYPE, text
 
 
 def health_page(health: Callable[[], Mapping[str, object]]) -> Page:
     """Return a page with ``health()`` as JSON; its status is 200 if ``health()["ready"]`` is true, else 503."""
 
-    def page() -> tuple[int, str, str]:
+    def page(_query: str) -> Answer:
         state = health()
         return (200 if state.get("ready") else 503), JSON_TYPE, json.dumps(state) + "\n"
 
@@ -54,6 +82,7 @@ class ControlServer:
         self._connections: dict[_HttpConnection, None] = {}
         """The connections, ordered by the time of their last request, oldest first."""
         self._turns = Turns(runtime.clock)
+        self._under_construction: set[_HttpConnection] = set()
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Start to listen. Returns the bound address. Raises OSError that names the control port."""
@@ -73,7 +102,7 @@ class ControlServer:
     def _accept(self) -> tuple[Framer, ConnectionHandler]:
         if len(self._connections) >= MAX_CONNECTIONS:
             next(iter(self._connections)).abort()
-        handler = _HttpConnection(self._pages, self._connections, self._turns)
+        handler = _HttpConnection(self._pages, self._connections, self._turns, self._under_construction)
         return _HttpFramer(), handler
 
 
@@ -103,13 +132,25 @@ class _HttpFramer:
 
 
 class _HttpConnection:
-    """Handler of one HTTP connection. ``register`` is the ordered set of all connections."""
+    """Handler of one HTTP connection."""
 
-    def __init__(self, pages: Mapping[str, Page], register: dict[_HttpConnection, None], turns: Turns) -> None:
+    def __init__(
+        self,
+        pages: Mapping[str, Page],
+        register: dict[_HttpConnection, None],
+        turns: Turns,
+        under_construction: set[_HttpConnection],
+    ) -> None:
+        """``register`` is the ordered set of all connections, ``under_construction`` that of the connections whose page
+        is being rendered: at most one."""
         self._pages = pages
         self._register = register
         self._turns = turns
+        self._under_construction = under_construction
         self._requests: deque[str] = deque()
+        self._work: Cooperative[Answer] | None = None
+        self._closes = False
+        """Whether the connection is closed after the answer under construction."""
         self._connection: Connection | None = None
 
     def connection_made(self, connection: Connection) -> None:
@@ -125,17 +166,23 @@ class _HttpConnection:
         self._continue()
 
     def take_turn(self, units: int) -> int:
-        """Render one page, then let the loop poll its sockets."""
+        """Render one page or one step of it, then let the loop poll its sockets."""
         connection = self._connection
         assert connection is not None
-        if not self._requests:
+        if self._work is None and not self._requests:
             return 0
+        if self._work is None and self._under_construction:
+            self._turns.join(self)
+            return 1
         try:
-            self._answer(connection, self._requests.popleft())
+            if self._work is None:
+                self._begin(connection, self._requests.popleft())
+            else:
+                self._step(connection, self._work)
         except BaseException:
             self.abort()
             raise
-        if self._requests:
+        if self._work is not None or self._requests:
             self._continue()
         elif self in self._register:
             connection.resume_reading()
@@ -143,34 +190,57 @@ class _HttpConnection:
 
     def _continue(self) -> None:
         assert self._connection is not None
-        if self._requests and self._connection.unsent() <= HIGH_WATER:
+        if self._work is not None or (self._requests and self._connection.unsent() <= HIGH_WATER):
             self._turns.join(self)
 
-    def _answer(self, connection: Connection, text: str) -> None:
+    def _begin(self, connection: Connection, text: str) -> None:
+        """Answer a request, or begin to render its page."""
         request, *headers = text.split("\r\n")
         words = request.split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
             self.abort()
             return
         method, target, version = words
-        if method != "GET":
-            status, kind, page_text = 405, "text/plain", "only GET is served here\n"
-        elif (page := self._pages.get(target.partition("?")[0])) is None:
-            status, kind, page_text = 404, "text/plain", f"the pages here are {', '.join(sorted(self._pages))}\n"
-        else:
-            status, kind, page_text = page()
-        last = (
-            status == 405
+        path, _, query = target.partition("?")
+        self._closes = (
+            method != "GET"
             or version == "HTTP/1.0"
             or any(header.lower().replace(" ", "") == "connection:close" for header in headers)
         )
-        body = page_text.encode()
+        page = self._pages.get(path)
+        if method != "GET":
+            self._answer(connection, (405, "text/plain", "only GET is served here\n"))
+        elif page is None:
+            self._answer(connection, (404, "text/plain", f"the pages here are {', '.join(sorted(self._pages))}\n"))
+        else:
+            answer = page(query)
+            if isinstance(answer, tuple):
+                self._answer(connection, answer)
+            else:
+                self._work = answer
+                self._under_construction.add(self)
+
+    def _step(self, connection: Connection, work: Cooperative[Answer]) -> None:
+        try:
+            next(work)
+        except StopIteration as done:
+            answer: Answer = done.value
+            self._drop_work()
+            self._answer(connection, answer)
+
+    def _drop_work(self) -> None:
+        self._work = None
+        self._under_construction.discard(self)
+
+    def _answer(self, connection: Connection, answer: Answer) -> None:
+        status, kind, text = answer
+        body = text.encode()
         head = (
             f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
-            f"Connection: {'close' if last else 'keep-alive'}\r\n\r\n"
+            f"Connection: {'close' if self._closes else 'keep-alive'}\r\n\r\n"
         )
         connection.send([head.encode() + body])
-        if last:
+        if self._closes:
             self._requests.clear()
             connection.close()
 
@@ -179,11 +249,13 @@ class _HttpConnection:
 
     def connection_lost(self, error: Exception | None) -> None:
         self._requests.clear()
+        self._drop_work()
         self._register.pop(self, None)
 
     def abort(self) -> None:
         """Close immediately and drop unanswered requests."""
         self._requests.clear()
+        self._drop_work()
         self._register.pop(self, None)
         assert self._connection is not None
         self._connection.abort()

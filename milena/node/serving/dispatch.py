@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping
 from typing import Any, Final
 
-from milena.node.api import ApiTable, Fields, Handle, RequestContext, ServedApi
+from milena.node.api import ApiTable, Fields, Handle, RequestContext, RequestMeters, ServedApi
 from milena.node.metrics import Metrics
+from milena.node.request_meters import RequestErrors, request_times
 from milena.node.rules.rules import Rules
 from milena.node.serving.cooperative_requests import CooperativeRequests, Pending
 from milena.node.serving.scheduler import Scheduler
@@ -76,21 +77,24 @@ class Dispatcher:
             return None
         name = api_name(key)
         module = self._apis.get(key)
-        requests = self._metrics.counter(
-            "kafka_network_requestmetrics_requestspersec_total",
-            "Requests by API and version.",
-            request=name,
-            version=str(version) if known else "unsupported",
-        )
-        total_time = self._metrics.timing(
-            "kafka_network_requestmetrics_totaltimems",
-            "Milliseconds from the arrival of a request to its answer.",
-            request=name,
-        )
-        bound = ServedApi(name, module.handle, module.raw, module.failed, requests, total_time)
+        text = str(version) if known else "unsupported"
+        by_origin = None
+        if key == ApiKey.FETCH:
+            by_origin = self._meters("FetchConsumer", text), self._meters("FetchFollower", text)
+        meters = self._meters(name, text)
+        bound = ServedApi(name, module.handle, module.raw, module.failed, meters, by_origin)
         if known:
             self._bound[key << 16 | version] = bound
         return bound
+
+    def _meters(self, request: str, version: str) -> RequestMeters:
+        requests = self._metrics.counter(
+            "kafka_network_requestmetrics_requestspersec_total",
+            "Requests by API and version.",
+            request=request,
+            version=version,
+        )
+        return RequestMeters(requests, request_times(self._metrics, request), RequestErrors(self._metrics, request))
 
     def run(self, ctx: RequestContext, body: memoryview) -> None:
         """Run the handler of one request. The request is answered, or its connection closed, now or by a pending

@@ -26,7 +26,7 @@ class _Capture:
         for part in ctx.parts:
             assert isinstance(part, bytes | bytearray | memoryview), "an embedded answer is in memory"
             data += part
-        ctx.api.requests.value += 1
+        ctx.api.meters.requests.value += 1
         self.answer.set_result(bytes(data[4:]))
 
     def hold(self, ctx: RequestContext) -> None:

@@ -18,6 +18,7 @@ from milena.node.metrics import Metrics
 from milena.node.rules.rules import Rules
 from milena.node.serving.connection import ServerConnection
 from milena.node.serving.dispatch import Dispatcher
+from milena.node.serving.server_meters import ConnectionMeters, register_connections
 from milena.node.serving.turns import Turns
 from milena.protocol.requests.frames import ReceiveBuffers
 from milena.protocol.requests.memory_budget import MemoryBudget
@@ -133,12 +134,8 @@ class Server:
             lambda: runtime.contained.count,
             "Unexpected errors, each of which failed one request, connection, partition or task.",
         )
-        metrics.gauge(
-            "kafka_server_socketservermetrics_connection_count",
-            lambda: len(self._connections),
-            "Open client connections.",
-            role=role.name.lower(),
-        )
+        self._meters = ConnectionMeters(metrics, runtime.clock, names)
+        register_connections(metrics, self._connections.keys())
 
     async def start(self) -> None:
         """Bind all listeners. Raises OSError naming the listener and its address if one cannot be bound."""
@@ -190,6 +187,7 @@ class Server:
         (KIP-402).
         """
         host = connection.caller.client_host
+        self._meters.created(connection.caller.listener_name)
         count = self._per_host.get(host, 0) + 1
         self._per_host[host] = count
         self._connections[connection] = None
@@ -220,6 +218,7 @@ class Server:
         """Stop counting a connection that was closed. Idempotent."""
         if self._connections.pop(connection, self) is self:
             return
+        self._meters.closed(connection.caller.listener_name)
         host = connection.caller.client_host
         remaining = self._per_host[host] - 1
         if remaining:

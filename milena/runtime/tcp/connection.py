@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from milena.runtime.clock import Timer
@@ -51,6 +51,7 @@ class TcpConnection:
         "_sent_of_first",
         "_socket",
         "_unsent",
+        "_when_sent",
         "_writing",
     )
 
@@ -64,6 +65,7 @@ class TcpConnection:
         self._sent_of_first = 0
         self._unsent = 0
         self._above_high_water = False
+        self._when_sent: Callable[[], None] | None = None
         self._reading = False
         self._writing = False
         self._closing = False
@@ -84,6 +86,9 @@ class TcpConnection:
 
     def unsent(self) -> int:
         return self._unsent
+
+    def when_sent(self, callback: Callable[[], None]) -> None:
+        self._when_sent = callback
 
     def unsent_in_memory(self) -> int:
         return sum(len(part) for part in self._queue if not isinstance(part, FileRange))
@@ -190,6 +195,9 @@ class TcpConnection:
         if self._writing:
             self._writing = False
             self._network.readiness.remove_writer(self._fd)
+        if self._when_sent is not None:
+            callback, self._when_sent = self._when_sent, None
+            callback()
         if self._closing:
             self._end(None)
         elif self._above_high_water:
@@ -308,6 +316,7 @@ class TcpConnection:
         self._closing = True
         self._queue.clear()
         self._unsent = 0
+        self._when_sent = None
         sock.close()
         self._network.loop.call_soon(self._lost, error)
 

@@ -22,9 +22,10 @@ from milena.broker.replica.replication_quotas import ReplicationQuotas
 from milena.broker.waiting.purgatory import Purgatory
 from milena.config.node_config import NodeConfig
 from milena.config.topic_config import TopicConfig
-from milena.node.api import Caller, RequestContext, ServedApi
+from milena.node.api import Caller, RequestContext, RequestMeters, ServedApi
 from milena.node.metadata.image import BrokerImage, ListenerImage, MetadataImage, PartitionImage, TopicImage
-from milena.node.metrics import Counter, Metrics, Timing
+from milena.node.metrics import Counter, Metrics
+from milena.node.request_meters import RequestErrors, RequestTimes
 from milena.node.serving.cooperative_requests import CooperativeRequests
 from milena.node.serving.scheduler import Scheduler
 from milena.protocol import cooperative
@@ -97,7 +98,13 @@ class Request:
     def __init__(self, key: int, version: int, *, client_id: str = "test", listener: str = "PLAINTEXT") -> None:
         self.key, self.version = key, version
         self.answers = Answers()
-        api = ServedApi("Test", lambda *_: None, True, None, Counter(), Timing())
+        api = ServedApi(
+            "Test",
+            lambda *_: None,
+            True,
+            None,
+            RequestMeters(Counter(), RequestTimes(), RequestErrors(Metrics(), "Test")),
+        )
         header = RequestHeader(key, version, 7, client_id)
         self.ctx = RequestContext(header, api, Caller(listener, "127.0.0.1"), self.answers, 0.0)
         self.ctx.driver = AtOnce()

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from milena.node.serving.control_http import MAX_CONNECTIONS, ControlServer, health_page, metrics_page
+from milena.node.metrics import Metrics
+from milena.node.serving.control_http import MAX_CONNECTIONS, Answer, ControlServer, health_page, metrics_page
+from milena.protocol.cooperative import Cooperative
 from milena.runtime.process import real_runtime
 
 LAST = b"GET /metrics HTTP/1.0\r\n\r\n"
@@ -18,8 +20,11 @@ LAST = b"GET /metrics HTTP/1.0\r\n\r\n"
 
 @contextlib.asynccontextmanager
 async def serving(state: dict[str, Any]) -> AsyncIterator[tuple[str, int]]:
+    metrics = Metrics()
+    metrics.gauge("up", lambda: 1)
+    metrics.counter("kafka_server_brokertopicmetrics_messagesinpersec_total", topic="t")
     server = ControlServer(
-        real_runtime(), {"/metrics": metrics_page(lambda: "up 1\n"), "/health": health_page(lambda: state)}
+        real_runtime(), {"/metrics": metrics_page(metrics, "reporter"), "/health": health_page(lambda: state)}
     )
     yield await server.start("127.0.0.1", 0)
     server.stop()
@@ -43,7 +48,55 @@ async def test_metrics_are_served_as_prometheus_text() -> None:
         answer = await ask(address, b"GET /metrics?x=1 HTTP/1.0\r\nHost: h\r\n\r\n")
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4")
-    assert body == b"up 1\n"
+    assert b"\nup 1\n" in body and b'messagesinpersec_total{topic="t"} 0\n' in body
+
+
+async def test_the_query_selects_the_names() -> None:
+    async with serving({}) as address:
+        strimzi = await ask(address, b"GET /metrics?x=1&names=strimzi HTTP/1.0\r\n\r\n")
+        unknown = await ask(address, b"GET /metrics?names=other HTTP/1.0\r\n\r\n")
+    assert b'kafka_server_brokertopicmetrics_messagesin_total{topic="t"} 0\n' in strimzi
+    assert unknown.startswith(b"HTTP/1.1 400 Bad Request") and b"reporter, strimzi, confluent\n" in unknown
+
+
+async def test_one_page_is_under_construction_at_a_time_and_others_are_served_between_its_steps() -> None:
+    steps: list[str] = []
+
+    def sliced(query: str) -> Cooperative[Answer]:
+        for _ in range(3):
+            steps.append(query)
+            yield
+        return 200, "text/plain", query
+
+    server = ControlServer(real_runtime(), {"/sliced": sliced, "/plain": lambda _query: (200, "text/plain", "plain")})
+    address = await server.start("127.0.0.1", 0)
+    asked = [ask(address, b"GET /sliced?%d HTTP/1.0\r\n\r\n" % number) for number in range(4)]
+    answers = await asyncio.gather(*asked, ask(address, b"GET /plain HTTP/1.0\r\n\r\n"))
+    server.stop()
+    assert [answer.rpartition(b"\n")[2] for answer in answers] == [b"0", b"1", b"2", b"3", b"plain"]
+    assert sorted(steps) == [query for query in "0123" for _ in range(3)]
+    assert [steps[place] for place in (0, 3, 6, 9)] == [steps[place + 2] for place in (0, 3, 6, 9)]
+
+
+async def test_a_connection_that_is_closed_during_the_construction_of_its_page_makes_room() -> None:
+    begun = asyncio.Event()
+
+    def sliced(query: str) -> Cooperative[Answer]:
+        begun.set()
+        while query == "endless":
+            yield
+        return 200, "text/plain", "done"
+
+    server = ControlServer(real_runtime(), {"/sliced": sliced})
+    address = await server.start("127.0.0.1", 0)
+    opened = [await asyncio.open_connection(*address)]
+    opened[0][1].write(b"GET /sliced?endless HTTP/1.1\r\n\r\n")
+    await begun.wait()
+    opened += [await asyncio.open_connection(*address) for _ in range(MAX_CONNECTIONS - 1)]
+    assert (await ask(address, b"GET /sliced HTTP/1.0\r\n\r\n")).endswith(b"done")
+    server.stop()
+    for _, writer in opened:
+        writer.close()
 
 
 @pytest.mark.parametrize(("ready", "status"), [(True, b"200 OK"), (False, b"503 Service Unavailable")])
@@ -59,7 +112,7 @@ async def test_a_connection_is_kept_for_several_requests() -> None:
         answer = await ask(
             address, b"GET /metrics HTTP/1.1\r\n\r\nGET /nothing", b" HTTP/1.1\r\n\r\nGET /metrics HTTP/1.0\r\n\r\n"
         )
-    assert answer.count(b"up 1\n") == 2 and b"404 Not Found" in answer and b"/health, /metrics" in answer
+    assert answer.count(b"\nup 1\n") == 2 and b"404 Not Found" in answer and b"/health, /metrics" in answer
 
 
 async def test_only_get_is_served() -> None:
@@ -84,7 +137,7 @@ async def test_pages_are_made_one_at_a_time_for_one_scraper_after_the_other() ->
     made: list[int] = []
     rounds = [0]
 
-    def page() -> tuple[int, str, str]:
+    def page(_query: str) -> tuple[int, str, str]:
         made.append(rounds[0])
         return 200, "text/plain", "up 1"
 
@@ -105,7 +158,7 @@ async def test_pages_are_made_one_at_a_time_for_one_scraper_after_the_other() ->
 async def test_nothing_is_made_for_a_scraper_that_does_not_read() -> None:
     made: list[int] = []
 
-    def page() -> tuple[int, str, str]:
+    def page(_query: str) -> tuple[int, str, str]:
         made.append(1)
         return 200, "text/plain", "x" * (1 << 20)
 

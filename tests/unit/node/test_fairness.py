@@ -12,6 +12,7 @@ import pytest
 from milena.node.api import Answer, ApiTable, RequestContext
 from milena.node.framing import KafkaFramer
 from milena.node.metrics import Metrics
+from milena.node.request_meters import request_times
 from milena.node.rules.rules import Rules
 from milena.node.serving.connection import DECODED, ServerConnection
 from milena.node.serving.server import Server, ServerLimits
@@ -76,6 +77,7 @@ class Peer:
         self.reads = reads
         self.taken = self.waiting = 0
         self.reading, self.gone = True, False
+        self.when_all_is_sent: Callable[[], None] | None = None
         self._sent = 0
         framer, handler = site.server._accept("PLAINTEXT")
         assert isinstance(framer, KafkaFramer) and isinstance(handler, ServerConnection)
@@ -93,6 +95,9 @@ class Peer:
 
     def unsent(self) -> int:
         return self.waiting
+
+    def when_sent(self, callback: Callable[[], None]) -> None:
+        self.when_all_is_sent = callback
 
     def unsent_in_memory(self) -> int:
         return self.waiting
@@ -132,6 +137,9 @@ class Peer:
     def take_all(self) -> None:
         self.taken += self.waiting
         self.waiting = 0
+        if self.when_all_is_sent is not None:
+            callback, self.when_all_is_sent = self.when_all_is_sent, None
+            callback()
         self.handler.writable()
 
 
@@ -142,6 +150,7 @@ class Site:
         self.clock = HandClock()
         self.begun: list[str] = []
         self.answer = b"x"
+        self.metrics = Metrics()
         runtime = replace(real_runtime(), clock=self.clock)
         node = FakeNode(cold=self._cold, raw=self._raw)
         self.server = Server(
@@ -152,7 +161,7 @@ class Site:
             endpoints=[Endpoint()],
             apis=ApiTable(PACKAGE, APIS),
             limits=limits or ServerLimits(),
-            metrics=Metrics(),
+            metrics=self.metrics,
             rules=Rules(self.clock),
         )
 
@@ -353,3 +362,84 @@ async def test_a_connection_that_is_not_read_is_not_kept_for_longer_than_an_idle
 
 def _fails(*_: object) -> None:
     raise ZeroDivisionError
+
+
+class TestPhasesOfARequest:
+    """The times of requests by phase, with a clock that is moved by hand."""
+
+    def site(self) -> Site:
+        site = Site()
+        self.waiting: list[RequestContext] = []
+        site.server.dispatcher._node.raw = lambda ctx, _body: self.waiting.append(ctx)
+        return site
+
+    def times(self, site: Site, request: str = "Produce") -> list[list[float]]:
+        """The phases of each request, in seconds: queue, local, remote, response queue, send."""
+        return [list(phases) for phases in request_times(site.metrics, request).recent]
+
+    async def test_a_request_that_waits_is_remote_until_its_answer(self) -> None:
+        site = self.site()
+        peer = Peer(site, "p")
+        peer.ask(1, ApiKey.PRODUCE, 9)
+        site.clock.now += 2
+        self.waiting[0].respond([b"x"])
+        assert self.times(site) == [[0, 0, 2, 0, 0]]
+
+    async def test_the_time_in_the_handler_is_local(self) -> None:
+        site = self.site()
+
+        def slow(ctx: RequestContext, _body: memoryview) -> None:
+            site.clock.now += 3
+            ctx.respond([b"x"])
+
+        site.server.dispatcher._node.raw = slow
+        Peer(site, "p").ask(1, ApiKey.PRODUCE, 9)
+        assert self.times(site) == [[0, 3, 0, 0, 0]]
+
+    async def test_an_answer_waits_for_those_before_it(self) -> None:
+        site = self.site()
+        Peer(site, "p").ask(2, ApiKey.PRODUCE, 9)
+        first, second = self.waiting
+        second.respond([b"x"])
+        site.clock.now += 5
+        first.respond([b"x"])
+        assert self.times(site) == [[0, 0, 5, 0, 0], [0, 0, 0, 5, 0]]
+
+    async def test_an_answer_is_being_sent_until_the_kernel_has_taken_it(self) -> None:
+        site = self.site()
+        peer = Peer(site, "p", reads=False)
+        peer.ask(1, ApiKey.PRODUCE, 9)
+        self.waiting[0].respond([b"x"])
+        assert self.times(site) == []
+        site.clock.now += 4
+        peer.take_all()
+        assert self.times(site) == [[0, 0, 0, 0, 4]]
+
+    async def test_a_request_behind_another_is_queued_since_it_was_read(self) -> None:
+        site = self.site()
+
+        def holding(ctx: RequestContext, _body: memoryview) -> None:
+            self.waiting.append(ctx)
+            ctx.hold()
+
+        site.server.dispatcher._node.raw = holding
+        Peer(site, "p").ask(2, ApiKey.PRODUCE, 9)
+        (first,) = self.waiting
+        site.clock.now += 7
+        first.respond([b"x"])
+        site.clock.step()
+        self.waiting[1].respond([b"x"])
+        assert self.times(site) == [[0, 0, 7, 0, 0], [7, 0, 0, 0, 0]]
+
+    async def test_fetches_of_followers_and_consumers_are_also_counted_apart(self) -> None:
+        site = self.site()
+
+        def answer(ctx: RequestContext, _body: memoryview) -> None:
+            ctx.set_origin(follower=ctx.client_id == "broker")
+            ctx.respond([b"x"])
+
+        site.server.dispatcher._node.raw = answer
+        for name in ("broker", "consumer", "broker"):
+            Peer(site, name).ask(1, ApiKey.FETCH, 12)
+        counts = {name: len(self.times(site, name)) for name in ("Fetch", "FetchFollower", "FetchConsumer")}
+        assert counts == {"Fetch": 3, "FetchFollower": 2, "FetchConsumer": 1}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from milena.node.api import RequestContext
+from milena.node.metrics_text import render
 from milena.node.rules.rules import Rule, RuleAction
 from milena.node.serving.connection import MAX_PIPELINED, ServerConnection
 from milena.node.serving.server import ServerLimits
@@ -439,10 +440,11 @@ async def test_metrics_count_requests_by_api_and_version() -> None:
             await client.ask(ApiKey.LIST_GROUPS, 4)
         name = "kafka_network_requestmetrics_requestspersec_total"
         assert r.metrics.value(name, request="ListGroups", version="4") == 3
-        text = r.metrics.render()
+        text = render(r.metrics)
         assert f'{name}{{request="ListGroups",version="4"}} 3' in text
         assert 'kafka_network_requestmetrics_totaltimems_count{request="ListGroups"} 3' in text
-        assert 'kafka_server_socketservermetrics_connection_count{role="broker"} 1' in text
+        connections = "kafka_server_socket_server_metrics_connection_count"
+        assert f'{connections}{{listener="PLAINTEXT",networkprocessor="0"}} 1' in text
         await client.close()
 
 

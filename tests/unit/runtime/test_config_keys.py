@@ -37,6 +37,7 @@ OF_OUR_OWN = {
     "forwarded.request.visible.timeout.ms",
     "internal.remote.log.manager.task.initial.delay.ms",
     "kafka.version",
+    "milena.metrics.names",
     "remote.log.compaction.enable",
     "remote.log.compaction.source.retention.ms",
     "remote.log.manager.cleaner.thread.pool.size",

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from milena.node.metrics_text import render
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.clock import Clock, Timer
 from milena.tiered.shared.pool import Pool
@@ -207,6 +208,6 @@ def test_a_topic_shows_the_sum_of_its_led_partitions_and_nothing_without_any() -
         assert lag(bench, "copy") == (closed[-1].size, 1)
         gauges.hide(follower)
         gauges.hide(roles[1])
-        assert 'topic="t"' not in bench.metrics.render()
+        assert 'topic="t"' not in render(bench.metrics)
 
     on_gauges(scenario)

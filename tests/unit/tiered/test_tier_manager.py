@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from milena.node.metrics_text import render
 from milena.protocol.types import Offset
 from milena.tiered.metadata.metadata_manager import MetadataNotReady
 from milena.tiered.store.remote_storage import RemoteStorageError
@@ -152,7 +153,7 @@ def test_what_cannot_be_erased_at_once_is_erased_later() -> None:
         assert bench.stored() == [0, 2]
         await asyncio.sleep(INTERVAL)
         assert bench.stored() == []
-        assert "remotedelete" not in bench.metrics.render()
+        assert "remotedelete" not in render(bench.metrics)
 
     managed(scenario)
 

@@ -12,15 +12,15 @@ WINDOW: Final = 60.0
 
 
 class Rate:
-    """Callers add to ``count``; the mean is updated when it is read."""
+    """Callers add to ``count``, or set it; the mean is updated when it is read."""
 
     __slots__ = ("_clock", "_counted", "_rate", "_since", "count")
 
     def __init__(self, clock: Clock) -> None:
-        self.count = 0
+        self.count: float = 0
         self._clock = clock
         self._since = clock.monotonic()
-        self._counted = 0
+        self._counted: float = 0
         self._rate: float | None = None
 
     def per_second(self) -> float:

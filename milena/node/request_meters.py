@@ -81,6 +81,19 @@ class Phase:
         return 1000 * (sum(phases) if self._index is None else phases[self._index])
 
 
+def event_times(metrics: Metrics) -> RequestTimes:
+    """Return the times of all requests to a controller except fetches: Kafka's events of its controller."""
+    manager, request = "kafka_controller_controllereventmanager_", "Milliseconds that a request to the controller"
+    queue = metrics.summary(
+        f"{manager}eventqueuetimems", lambda: Phase(RequestTimes(), 0), f"{request} waited for its handler."
+    )
+    assert isinstance(queue, Phase)
+    metrics.summary(
+        f"{manager}eventqueueprocessingtimems", partial(Phase, queue.times, 1), f"{request} spent in its handler."
+    )
+    return queue.times
+
+
 class RequestErrors:
     """Counts the errors in the answers of an API by their name, as Kafka's ErrorsPerSec does: of the whole answer, and
     of each of its parts that has an error of its own."""

@@ -166,6 +166,8 @@ class ServerConnection:
         if done.origin is not None:
             done.origin.requests.value += 1
             self._sending.append((done.origin.times, phases))
+        elif self._server.event_times is not None:
+            self._sending.append((self._server.event_times, phases))
 
     def _sent(self) -> None:
         """The kernel has accepted all answers."""

@@ -15,6 +15,7 @@ from milena.config.listeners import ip_overrides
 from milena.config.node_config import NodeConfig
 from milena.node.api import ApiTable
 from milena.node.metrics import Metrics
+from milena.node.request_meters import event_times
 from milena.node.rules.rules import Rules
 from milena.node.serving.connection import ServerConnection
 from milena.node.serving.dispatch import Dispatcher
@@ -134,6 +135,8 @@ class Server:
             lambda: runtime.contained.count,
             "Unexpected errors, each of which failed one request, connection, partition or task.",
         )
+        self.event_times = event_times(metrics) if role is Role.CONTROLLER else None
+        """Of a controller: the times of all requests except fetches."""
         self._meters = ConnectionMeters(metrics, runtime.clock, names)
         register_connections(metrics, self._connections.keys())
 

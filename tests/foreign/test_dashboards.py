@@ -39,6 +39,7 @@ ABSENT: Final = {
 """Metrics of Confluent Server, which neither Apache Kafka nor Milena has."""
 SERVED: Final = 0.85
 """The least share of the metrics of a dashboard that must be served."""
+OWN_DASHBOARD: Final = Path(__file__).parents[2] / "docs/dashboards/milena.json"
 SAMPLE: Final = re.compile(r"([a-z_]+)(?:\{(.*)\})? (\S+)")
 LABEL: Final = re.compile(r'([A-Za-z_]+)="([^"]*)"')
 
@@ -139,6 +140,14 @@ def test_the_values_are_those_of_the_node(control: int) -> None:
     assert value("kafka_server_raft_metrics_append_records_rate") > 0
     assert value("kafka_controller_kafkacontroller_globalpartitioncount") == 2
     assert value("kafka_server_brokertopicmetrics_messagesinpersec", topic="t") == 10
+
+
+def test_the_dashboard_of_this_project_finds_its_metrics(control: int) -> None:
+    names = set(re.findall(r"\b(?:kafka|milena|process)_[a-z_]+", OWN_DASHBOARD.read_text()))
+    missing = names - {sample.name for sample in served(control, "reporter")}
+    assert all("_brokertopicmetrics_remote" in name for name in missing), "this node has no tier"
+    assert missing <= names_of("reporter").shown.keys()
+    assert len(names) >= 50
 
 
 @pytest.mark.parametrize("names", SETS)

@@ -74,37 +74,8 @@ def register_gauges(controller: Measured, metrics: Metrics) -> None:
         lambda: state.index.imbalanced_count,
         "Partitions whose leader is not the preferred replica.",
     )
-    gauge(
-        "kafkacontroller",
-        "lastappliedrecordoffset",
-        lambda: state.next_offset - 1,
-        "Offset of the last record of the metadata log.",
-    )
-    gauge(
-        "kafkacontroller",
-        "lastcommittedrecordoffset",
-        lambda: metadata.high_watermark - 1,
-        "Offset of the last committed record of the metadata log.",
-    )
-    gauge(
-        "kafkacontroller",
-        "lastappliedrecordtimestamp",
-        lambda: state.image.timestamp_ms,
-        "Timestamp of the last record of the metadata log, in ms since 1970.",
-    )
-    gauge(
-        "kafkacontroller",
-        "lastappliedrecordlagms",
-        lambda: 0,
-        "Always 0, as on every active controller: it applies a record when it appends it.",
-    )
-    gauge(
-        "kafkacontroller",
-        "metadataerrorcount",
-        lambda: 0,
-        "Always 0: an error in the metadata ends the controller.",
-    )
     state.index.changed = ElectionMeters(metrics).changed
+    _register_log_gauges(controller, metrics)
     register_raft(metrics, metadata.view, metadata.meters)
     metrics.gauge(
         "kafka_server_raft_metrics_number_of_voters", lambda: 1, "Voters of the quorum; only one is supported."
@@ -113,6 +84,40 @@ def register_gauges(controller: Measured, metrics: Metrics) -> None:
         "kafka_server_raft_metrics_number_of_observers",
         lambda: len(list(controller.followers.present(controller.runtime.clock.time_ms()))),
         "Nodes that have fetched the metadata log in the last five minutes.",
+    )
+
+
+def _register_log_gauges(controller: Measured, metrics: Metrics) -> None:
+    """Register up to where this controller has applied the metadata log."""
+    state, metadata = controller.state, controller.metadata
+
+    def gauge(name: str, read: Callable[[], float], help_text: str) -> None:
+        metrics.gauge(f"kafka_controller_kafkacontroller_{name}", read, help_text)
+
+    gauge(
+        "lastappliedrecordoffset",
+        lambda: state.next_offset - 1,
+        "Offset of the last record of the metadata log.",
+    )
+    gauge(
+        "lastcommittedrecordoffset",
+        lambda: metadata.high_watermark - 1,
+        "Offset of the last committed record of the metadata log.",
+    )
+    gauge(
+        "lastappliedrecordtimestamp",
+        lambda: state.image.timestamp_ms,
+        "Timestamp of the last record of the metadata log, in ms since 1970.",
+    )
+    gauge(
+        "lastappliedrecordlagms",
+        lambda: 0,
+        "Always 0, as on every active controller: it applies a record when it appends it.",
+    )
+    gauge(
+        "metadataerrorcount",
+        lambda: 0,
+        "Always 0: an error in the metadata ends the controller.",
     )
 
 

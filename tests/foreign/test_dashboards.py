@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +13,10 @@ import pytest
 import yaml
 
 from milena.node.metric_names import SETS, names_of
+from milena.testing.local_cluster import LIMIT
 from milena.up.ports import free
 from tests.wire.command import milena, node
 from tests.wire.properties import combined, write
-from tests.wire.test_control import get
 
 ELSEWHERE: Final = {
     "jvm_": "the JVM",
@@ -90,7 +91,9 @@ def control(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 
 def served(control: int, names: str) -> list[Sample]:
     found = []
-    for line in get(control, f"/metrics?names={names}")[2].splitlines():
+    with urllib.request.urlopen(f"http://127.0.0.1:{control}/metrics?names={names}", timeout=LIMIT) as page:
+        text = page.read().decode()
+    for line in text.splitlines():
         if not line.startswith("#"):
             match = SAMPLE.fullmatch(line)
             assert match, line

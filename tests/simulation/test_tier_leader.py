@@ -375,7 +375,7 @@ def test_metrics_show_copied_bytes_and_the_copy_lag() -> None:
         await until(lambda: metrics.value(f"{prefix}_remotelogsizebytes", topic="t") == size)
         assert metrics.value(f"{prefix}_remotelogmetadatacount", topic="t") == 5
         await admin.delete_topics(client, ["t"])
-        await until(lambda: "remotecopy" not in render(metrics))
+        await until(lambda: 'topic="t"' not in render(metrics))
 
     with_tier(scenario)
 

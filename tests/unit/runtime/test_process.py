@@ -73,7 +73,7 @@ def test_the_end_of_the_parent_requests_the_stop() -> None:
         assert (output, errors, process.returncode) == ("stopping: parent process ended\n", "", 3)
 
 
-@pytest.mark.parametrize(("wanted", "module"), [("asyncio", "asyncio.unix_events"), ("uvloop", "uvloop")])
+@pytest.mark.parametrize(("wanted", "module"), [("asyncio", "milena.runtime.loop_idle"), ("uvloop", "uvloop")])
 def test_the_loop_can_be_chosen(wanted: str, module: str) -> None:
     with start(WAITS.format(stopping=""), MILENA_LOOP=wanted) as process:
         assert first_line(process) == f"ready {module}\n"

@@ -28,10 +28,13 @@ RUN groupadd --gid 1000 appuser \
     && chown -R appuser:root /etc/confluent /etc/kafka /mnt/shared/config /var/lib/kafka \
     && chmod -R ug+w /etc/kafka /var/lib/kafka
 COPY --from=build /opt/milena /opt/milena
+# Kafka's scripts, such as /opt/kafka/bin/kafka-topics.sh.
+RUN /opt/milena/bin/milena scripts /opt/kafka/bin
 COPY docker/run docker/health docker/bucket docker/server.properties /etc/kafka/docker/
 COPY --chown=appuser:root docker/confluent /etc/confluent/docker/
 COPY docker/nc /usr/local/bin/
-ENV PATH=/opt/milena/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+ENV PATH=/opt/milena/bin:/opt/kafka/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+    MILENA_METRICS_PORT=9404 \
     PYTHONSAFEPATH=1 \
     PYTHONUNBUFFERED=1
 USER appuser

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from milena.client.cluster import Cluster
 from milena.client.membership import by_topic, find_coordinator
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         DescribeGroupsResponse,
         IncrementalAlterConfigsResponse,
         ListGroupsResponse,
+        OffsetDeleteResponse,
         OffsetFetchResponse,
         OffsetFetchResponseGroup,
     )
@@ -44,6 +45,9 @@ RETRIED: Final = (
 )
 TOPIC_RESOURCE: Final = 2
 BROKER_RESOURCE: Final = 4
+LOGGER_RESOURCE: Final = 8
+METRICS_RESOURCE: Final = 16
+GROUP_RESOURCE: Final = 32
 """Types of resources that have configurations, as in Kafka's ConfigResource.Type."""
 SET: Final = 0
 DELETE: Final = 1
@@ -57,6 +61,7 @@ SOURCES: Final[Mapping[int, str]] = {
     4: "STATIC_BROKER_CONFIG",
     DEFAULT_CONFIG: "DEFAULT_CONFIG",
     6: "DYNAMIC_BROKER_LOGGER_CONFIG",
+    7: "DYNAMIC_CLIENT_METRICS_CONFIG",
     8: "GROUP_CONFIG",
 }
 """DescribeConfigsResponse.ConfigSource."""
@@ -86,6 +91,17 @@ class ConfigEntry:
     source: int
     read_only: bool
     sensitive: bool
+    synonyms: tuple[tuple[str, str | None, int], ...] = ()
+    """Name, value and source of each key from which the value may come, if they were asked for."""
+
+
+class GroupListing(NamedTuple):
+    """A group as ListGroups returns it; ``state`` and ``kind`` (``classic``, ``consumer``) are "" if a broker reports
+    none."""
+
+    state: str
+    kind: str
+    protocol_type: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +110,7 @@ class GroupMember:
     client_id: str
     client_host: str
     assignment: bytes
+    instance_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +160,15 @@ async def delete_topics(cluster: Cluster, names: Sequence[str]) -> Results:
     return {topic.name: _error(topic) for topic in response.responses if topic.name is not None}
 
 
-async def create_partitions(cluster: Cluster, totals: Mapping[str, int]) -> Results:
-    """Increase the number of partitions of topics to these totals."""
+async def create_partitions(
+    cluster: Cluster, totals: Mapping[str, int], assignments: Mapping[str, Sequence[Sequence[int]]] | None = None
+) -> Results:
+    """Increase the number of partitions of topics to these totals. ``assignments``: by topic, the replicas of each new
+    partition; by default the controller chooses."""
+    given = {name: [{"broker_ids": list(brokers)} for brokers in added] for name, added in (assignments or {}).items()}
     response: CreatePartitionsResponse = await cluster.ask_any(
         ApiKey.CREATE_PARTITIONS,
-        topics=[{"name": name, "count": total, "assignments": None} for name, total in totals.items()],
+        topics=[{"name": name, "count": total, "assignments": given.get(name)} for name, total in totals.items()],
         timeout_ms=TIMEOUT_MS,
         validate_only=False,
     )
@@ -156,11 +177,15 @@ async def create_partitions(cluster: Cluster, totals: Mapping[str, int]) -> Resu
     return {result.name: _error(result) for result in response.results}
 
 
-async def describe_configs(cluster: Cluster, resource_type: int, name: str) -> list[ConfigEntry]:
-    """Return every key of a topic, of a broker, or of the cluster-wide default of brokers (""). Raises KafkaError."""
-    channel = await _channel_for(cluster, resource_type, name)
+async def describe_configs(
+    cluster: Cluster, resource_type: int, name: str, *, synonyms: bool = False, channel: Channel | None = None
+) -> list[ConfigEntry]:
+    """Return every key of a topic, of a broker, or of the cluster-wide default of brokers (""). ``channel``: the node
+    to ask, such as a controller; by default a broker. Raises KafkaError."""
+    channel = channel or await _channel_for(cluster, resource_type, name)
     resource = {"resource_type": resource_type, "resource_name": name, "configuration_keys": None}
-    response: DescribeConfigsResponse = await channel.request(ApiKey.DESCRIBE_CONFIGS, resources=[resource])
+    asked = {"include_synonyms": True} if synonyms else {}
+    response: DescribeConfigsResponse = await channel.request(ApiKey.DESCRIBE_CONFIGS, resources=[resource], **asked)
     result = only(response.results)
     if (error := _error(result)) is not None:
         raise error
@@ -171,19 +196,27 @@ async def describe_configs(cluster: Cluster, resource_type: int, name: str) -> l
             int(messages.get(entry, "config_source", -1)),
             bool(entry.read_only),
             bool(entry.is_sensitive),
+            tuple((one.name, one.value, int(one.source)) for one in messages.get(entry, "synonyms", ())),
         )
         for entry in result.configs
     ]
 
 
 async def alter_configs(
-    cluster: Cluster, resource_type: int, name: str, values: Mapping[str, str], deleted: Sequence[str] = ()
+    cluster: Cluster,
+    resource_type: int,
+    name: str,
+    values: Mapping[str, str],
+    deleted: Sequence[str] = (),
+    *,
+    channel: Channel | None = None,
 ) -> None:
-    """Set and delete keys of one resource; its other keys are kept. Raises KafkaError."""
+    """Set and delete keys of one resource; its other keys are kept. ``channel`` as for ``describe_configs``. Raises
+    KafkaError."""
     changes = [{"name": key, "config_operation": SET, "value": value} for key, value in values.items()]
     changes += [{"name": key, "config_operation": DELETE, "value": None} for key in deleted]
     resource = {"resource_type": resource_type, "resource_name": name, "configs": changes}
-    channel = await _channel_for(cluster, resource_type, name)
+    channel = channel or await _channel_for(cluster, resource_type, name)
     response: IncrementalAlterConfigsResponse = await channel.request(
         ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[resource], validate_only=False
     )
@@ -194,7 +227,7 @@ async def alter_configs(
 async def _channel_for(cluster: Cluster, resource_type: int, name: str) -> Channel:
     """Return the channel to the broker that answers for a resource: a broker for its own configuration, any broker for
     other resources."""
-    if resource_type == BROKER_RESOURCE and name:
+    if resource_type in (BROKER_RESOURCE, LOGGER_RESOURCE) and name:
         await cluster.metadata([])
         return cluster.to_broker(int(name))
     return await cluster.any_channel()
@@ -219,14 +252,20 @@ async def delete_records(cluster: Cluster, offsets: Mapping[TopicPartition, int]
 
 async def list_groups(cluster: Cluster) -> dict[str, str]:
     """Return the groups of all brokers with their states ("" if a broker reports none). Raises KafkaError."""
+    return {group: listing.state for group, listing in (await group_listings(cluster)).items()}
+
+
+async def group_listings(cluster: Cluster) -> dict[str, GroupListing]:
+    """Return the groups of all brokers. Raises KafkaError."""
     view = await cluster.metadata([])
-    groups: dict[str, str] = {}
+    groups: dict[str, GroupListing] = {}
     for broker in view.brokers.values():
         response: ListGroupsResponse = await cluster.to(broker.host, broker.port).request(ApiKey.LIST_GROUPS)
         if response.error_code:
             raise KafkaError(ErrorCode(response.error_code), f"broker {broker.id}")
         for group in response.groups:
-            groups[group.group_id] = messages.get(group, "group_state", "")
+            state, kind = messages.get(group, "group_state", ""), messages.get(group, "group_type", "")
+            groups[group.group_id] = GroupListing(state, kind, group.protocol_type)
     return dict(sorted(groups.items()))
 
 
@@ -240,7 +279,13 @@ async def describe_group(cluster: Cluster, group: str) -> GroupView:
 
     found = await _ask_coordinator(cluster, ask, _error)
     members = tuple(
-        GroupMember(member.member_id, member.client_id, member.client_host, bytes(member.member_assignment))
+        GroupMember(
+            member.member_id,
+            member.client_id,
+            member.client_host,
+            bytes(member.member_assignment),
+            messages.get(member, "group_instance_id", None),
+        )
         for member in found.members
     )
     return GroupView(found.group_id, found.group_state, found.protocol_type, found.protocol_data, members)
@@ -292,6 +337,29 @@ async def delete_groups(cluster: Cluster, groups: Sequence[str]) -> Results:
         except KafkaError as error:
             results[group] = error
     return results
+
+
+async def delete_group_offsets(
+    cluster: Cluster, group: str, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, KafkaError | None]:
+    """Delete committed offsets of a group. Returns the result of each partition. Raises KafkaError if the request
+    failed as a whole, for example GROUP_ID_NOT_FOUND."""
+    topics = [
+        {"name": name, "partitions": [{"partition_index": number} for number in numbers]}
+        for name, numbers in by_topic(partitions).items()
+    ]
+
+    async def ask() -> OffsetDeleteResponse:
+        channel = cluster.to(*await find_coordinator(cluster, group))
+        response: OffsetDeleteResponse = await channel.request(ApiKey.OFFSET_DELETE, group_id=group, topics=topics)
+        return response
+
+    answer = await _ask_coordinator(cluster, ask, _error)
+    return {
+        (topic.name, int(partition.partition_index)): _error(partition)
+        for topic in answer.topics
+        for partition in topic.partitions
+    }
 
 
 async def _ask_coordinator(

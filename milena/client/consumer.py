@@ -18,7 +18,7 @@ from milena.client.offsets import EARLIEST, LATEST, find_offset
 from milena.node.links.outgoing import Channel, ChannelError
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError, retriable
-from milena.protocol.records.batch import CorruptBatch, iter_batches
+from milena.protocol.records.batch import CorruptBatch, TimestampType, iter_batches
 from milena.protocol.records.record_cursor import Header
 from milena.protocol.records.records import iter_records, offset_of, timestamp_of
 from milena.protocol.requests.fetch import (
@@ -48,6 +48,8 @@ class ConsumedRecord(NamedTuple):
     value: bytes | None
     headers: tuple[Header, ...]
     leader_epoch: int
+    appended: bool = False
+    """Whether ``timestamp`` is the time of the append to the log, not the producer's."""
 
 
 @dataclass(slots=True, eq=False)
@@ -343,6 +345,7 @@ def read_records(topic: str, partition: int, data: memoryview, start: int) -> tu
         next_offset = max(next_offset, batch.next_offset)
         if batch.is_control:
             continue
+        appended = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
         for record in iter_records(batch):
             offset = offset_of(batch, record)
             if offset >= start:
@@ -356,6 +359,7 @@ def read_records(topic: str, partition: int, data: memoryview, start: int) -> tu
                         record.value,
                         record.headers,
                         batch.leader_epoch,
+                        appended,
                     )
                 )
     return found, next_offset

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from milena.client.cluster import Cluster
+from milena.client.cluster import BrokerView, Cluster
 from milena.node.links.outgoing import Channel, ChannelError, only
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError, retriable
@@ -295,6 +295,12 @@ class Membership:
 
 async def find_coordinator(cluster: Cluster, group: str) -> tuple[str, int]:
     """The address of the coordinator of ``group``. Raises KafkaError, ChannelError."""
+    found = await coordinator_of(cluster, group)
+    return found.host, found.port
+
+
+async def coordinator_of(cluster: Cluster, group: str) -> BrokerView:
+    """The coordinator of ``group``. Raises KafkaError, ChannelError."""
     channel = await cluster.any_channel()
     version = channel.choose(ApiKey.FIND_COORDINATOR)
     several = version >= 4
@@ -305,7 +311,7 @@ async def find_coordinator(cluster: Cluster, group: str) -> tuple[str, int]:
     answer = only(response.coordinators) if several else response
     if answer.error_code:
         raise KafkaError(ErrorCode(answer.error_code), f"group {group!r}")
-    return str(answer.host), int(answer.port)
+    return BrokerView(int(answer.node_id), str(answer.host), int(answer.port), None)
 
 
 def assign_ranges(wanted: Mapping[str, Sequence[str]], counts: Mapping[str, int]) -> dict[str, dict[str, list[int]]]:

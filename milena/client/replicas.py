@@ -1,4 +1,4 @@
-"""Admin client for replicas: leaders, reassignments, registered brokers, the quorum.
+"""Admin client for replicas and nodes: leaders, reassignments, brokers, the quorum, log directories, features.
 
 As in ``milena.client.admin``: if a request names several resources, each has its own result.
 """
@@ -7,14 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
+from uuid import UUID
 
 from milena.client.cluster import Cluster
 from milena.client.membership import by_topic
-from milena.node.links.outgoing import Failing, only
+from milena.node.links.outgoing import API_VERSIONS_VERSION, SOFTWARE, Channel, Failing, only
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
+from milena.protocol.schemas.api_versions import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    decode_api_versions_response,
+    encode_api_versions_request,
+)
 from milena.protocol.types import METADATA_TOPIC, TopicPartition
 
 if TYPE_CHECKING:
@@ -22,6 +30,8 @@ if TYPE_CHECKING:
         AlterPartitionReassignmentsResponse,
         AlterReplicaLogDirsResponse,
         DescribeClusterResponse,
+        DescribeLogDirsResponse,
+        DescribeQuorumReplicaState,
         DescribeQuorumResponse,
         DescribeTopicPartitionsResponse,
         ElectLeadersResponse,
@@ -29,11 +39,14 @@ if TYPE_CHECKING:
         ReassignablePartitionFields,
         RequestCursorFields,
         UnregisterBrokerResponse,
+        UpdateFeaturesResponse,
     )
 
 TIMEOUT_MS: Final = 30_000
 PREFERRED: Final = 0
 UNCLEAN: Final = 1
+CONTROLLERS: Final = 2
+"""The endpoint type of controllers in DescribeCluster (KIP-919)."""
 
 Outcomes: TypeAlias = dict[TopicPartition, KafkaError | None]
 
@@ -72,6 +85,17 @@ class RegisteredBroker:
 
 
 @dataclass(frozen=True, slots=True)
+class QuorumReplica:
+    """A replica of the metadata log. Times are in ms, -1 if unknown; ``directory`` is None if unknown."""
+
+    id: int
+    directory: UUID | None
+    log_end: int
+    last_fetch: int
+    last_caught_up: int
+
+
+@dataclass(frozen=True, slots=True)
 class QuorumView:
     """The metadata log's leader, and the log end offsets of voters and observers."""
 
@@ -80,6 +104,37 @@ class QuorumView:
     high_watermark: int
     voters: Mapping[int, int]
     observers: Mapping[int, int]
+    replicas: Mapping[int, QuorumReplica]
+    """Voters and observers."""
+    endpoints: Mapping[int, tuple[str, ...]]
+    """Addresses of the voters, as ``NAME://host:port``."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostedReplica:
+    """A replica in a log directory: its size in bytes, and how far it lags behind the high watermark in records."""
+
+    size: int
+    lag: int
+    future: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirView:
+    """A log directory of a broker."""
+
+    path: str
+    error: KafkaError | None
+    replicas: Mapping[TopicPartition, HostedReplica]
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """The lowest and highest level of each feature that a node supports, and the finalized levels at ``epoch``."""
+
+    supported: Mapping[str, tuple[int, int]]
+    finalized: Mapping[str, int]
+    epoch: int
 
 
 async def elect_leaders(
@@ -154,12 +209,21 @@ async def list_reassignments(
 
 async def list_brokers(cluster: Cluster) -> list[RegisteredBroker]:
     """All registered brokers; brokers before Kafka 4.0 return only those that are not fenced. Raises KafkaError."""
+    return (await describe_cluster(cluster, fenced_too=True))[1]
+
+
+async def describe_cluster(
+    cluster: Cluster, *, fenced_too: bool = False, controllers: bool = False
+) -> tuple[str, list[RegisteredBroker]]:
+    """Return the cluster's id and its brokers, or its controllers, which only a controller returns. Raises
+    KafkaError."""
     channel = await cluster.any_channel()
     version = channel.choose(ApiKey.DESCRIBE_CLUSTER)
-    fenced_too = {"include_fenced_brokers": True} if version >= 2 else {}
-    response: DescribeClusterResponse = await channel.request(ApiKey.DESCRIBE_CLUSTER, version, **fenced_too)
+    fenced = {"include_fenced_brokers": True} if fenced_too and version >= 2 else {}
+    kind = {"endpoint_type": CONTROLLERS} if controllers else {}
+    response: DescribeClusterResponse = await channel.request(ApiKey.DESCRIBE_CLUSTER, version, **fenced, **kind)
     _raise(response)
-    return [
+    nodes = [
         RegisteredBroker(
             int(broker.broker_id),
             broker.host,
@@ -169,6 +233,7 @@ async def list_brokers(cluster: Cluster) -> list[RegisteredBroker]:
         )
         for broker in response.brokers
     ]
+    return response.cluster_id, nodes
 
 
 async def unregister_broker(cluster: Cluster, broker: int) -> None:
@@ -242,7 +307,79 @@ async def describe_quorum(cluster: Cluster) -> QuorumView:
         int(partition.high_watermark),
         {int(voter.replica_id): int(voter.log_end_offset) for voter in partition.current_voters},
         {int(observer.replica_id): int(observer.log_end_offset) for observer in partition.observers},
+        {one.id: one for one in map(_quorum_replica, (*partition.current_voters, *partition.observers))},
+        {
+            int(node.node_id): tuple(f"{one.name}://{one.host}:{int(one.port)}" for one in node.listeners)
+            for node in messages.get(response, "nodes", ())
+        },
     )
+
+
+def _quorum_replica(state: DescribeQuorumReplicaState) -> QuorumReplica:
+    return QuorumReplica(
+        int(state.replica_id),
+        messages.get(state, "replica_directory_id", None),
+        int(state.log_end_offset),
+        int(messages.get(state, "last_fetch_timestamp", -1)),
+        int(messages.get(state, "last_caught_up_timestamp", -1)),
+    )
+
+
+async def describe_log_dirs(cluster: Cluster, broker: int) -> list[LogDirView]:
+    """Return the log directories of a broker. Raises KafkaError."""
+    await cluster.metadata([])
+    response: DescribeLogDirsResponse = await cluster.to_broker(broker).request(ApiKey.DESCRIBE_LOG_DIRS, topics=None)
+    if messages.get(response, "error_code", 0):
+        raise KafkaError(ErrorCode(response.error_code), f"broker {broker}")
+    return [
+        LogDirView(
+            directory.log_dir,
+            _error(directory),
+            {
+                (topic.name, int(one.partition_index)): HostedReplica(
+                    int(one.partition_size), int(one.offset_lag), bool(one.is_future_key)
+                )
+                for topic in directory.topics
+                for one in topic.partitions
+            },
+        )
+        for directory in response.results
+    ]
+
+
+async def describe_features(cluster: Cluster) -> Features:
+    """Return the features of a node, with the levels of the cluster that it knows."""
+    answer = await api_versions(await cluster.any_channel())
+    supported = {name: (levels.min, levels.max) for name, levels in answer.supported.items()}
+    return Features(supported, answer.finalized, answer.finalized_epoch)
+
+
+async def api_versions(channel: Channel) -> ApiVersionsResponse:
+    """Return a node's versions and features. Raises KafkaError."""
+    await channel.connect()
+    version = channel.choose(ApiKey.API_VERSIONS, at_most=API_VERSIONS_VERSION)
+    body = encode_api_versions_request(version, ApiVersionsRequest(SOFTWARE))
+    answer = await channel.request_raw(
+        ApiKey.API_VERSIONS, version, [body], partial(decode_api_versions_response, version)
+    )
+    _raise(answer)
+    return answer
+
+
+async def update_features(
+    cluster: Cluster, levels: Mapping[str, int], upgrade_type: int, *, dry_run: bool = False
+) -> dict[str, KafkaError | None]:
+    """Finalize these levels (0: disable a feature). ``upgrade_type`` is that of Kafka's FeatureUpdate.UpgradeType. From
+    v2 on all levels are changed or none, so that all have the same result. Raises ChannelError."""
+    updates = [
+        {"feature": name, "max_version_level": level, "upgrade_type": upgrade_type} for name, level in levels.items()
+    ]
+    response: UpdateFeaturesResponse = await cluster.ask_any(
+        ApiKey.UPDATE_FEATURES, feature_updates=updates, timeout_ms=TIMEOUT_MS, validate_only=dry_run
+    )
+    overall = _error(response)
+    own = {one.feature: _error(one) for one in messages.get(response, "results", ())}
+    return {name: overall or own.get(name) for name in levels}
 
 
 def _ids(numbers: Iterable[int]) -> tuple[int, ...]:

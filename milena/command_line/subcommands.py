@@ -31,6 +31,7 @@ COMMANDS = {
         "jobs on Spark: audit a tier, profile, export, replay topics",
     ),
     "metadata": ("milena.commands.metadata:main", "check and repair the metadata log of a stopped node"),
+    "scripts": ("milena.scripts.install:main", "write Kafka's scripts, such as kafka-topics.sh, into a folder"),
     "completion": ("milena.commands.completion:main", "let bash, zsh or fish complete commands and options"),
     "log": ("milena.commands.log:main", "print log files: batches, records, indexes, checkpoints"),
 }

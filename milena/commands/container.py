@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 MOUNTED = "/mnt/shared/config/server.properties"
 DEFAULTS = "/etc/kafka/docker/server.properties"
 DATA = "/var/lib/kafka/data"
+METRICS_VARIABLE = "MILENA_METRICS_PORT"
 METRICS_PORT = "9404"
 OWN_ADDRESS_LIMIT = "60"
 WITHOUT_EFFECT = ("KAFKA_LOG4J_LOGGERS", "KAFKA_TOOLS_LOG4J_LOGLEVEL")
@@ -245,7 +246,7 @@ def checked(environment: Mapping[str, str], name: str, default: str, convert: Ca
 
 def options(environment: Mapping[str, str]) -> list[str]:
     """Return the options of `milena node` that follow from the variables. Raises UserError."""
-    port = checked(environment, "MILENA_METRICS_PORT", METRICS_PORT, port_number)
+    port = checked(environment, METRICS_VARIABLE, METRICS_PORT, port_number)
     found = ["--control", port, "--control-host", "0.0.0.0"]
     if environment.get(LAB):
         found += ["--lab", environment[LAB]]

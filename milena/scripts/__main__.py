@@ -1,0 +1,10 @@
+"""``python -m milena.scripts kafka-topics --list ...``: runs one of Kafka's scripts."""
+
+from __future__ import annotations
+
+import sys
+
+from milena.scripts.running import main
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else "", sys.argv[2:]))

@@ -1,0 +1,38 @@
+"""Runs one script: imports its module, prints its errors and returns its exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from milena.scripts.failures import ScriptError
+from milena.scripts.options import UsageError
+from milena.scripts.table import MODULES
+
+
+def main(name: str, arguments: Sequence[str]) -> int:
+    """Run a script of Kafka, ``kafka-topics`` or ``kafka-topics.sh``, also with its path. Return its exit code, which
+    is 0 or 1."""
+    module = MODULES.get(os.path.basename(name).removesuffix(".sh"))
+    if module is None:
+        print(f"no script {name}; there are {', '.join(MODULES)}", file=sys.stderr)
+        return 1
+    try:
+        code: int = import_module(f"milena.scripts.{module}").main(arguments)
+        sys.stdout.flush()
+    except UsageError as error:
+        print(f"{error.message}\n{error.parser.help()}", file=sys.stderr)
+        return 1
+    except ScriptError as error:
+        sys.stdout.flush()
+        print(error.full, file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # The reader has exited. Java's tools ignore that, so it is not an error here either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    return code

@@ -154,8 +154,8 @@ def added_of(found: Found) -> dict[str, str]:
         pairs = [re.split(rf"\s*=\s*{OUTSIDE_BRACKETS}", part) for part in parts]
         if any(len(pair) != 2 for pair in pairs):
             raise ScriptError(
-                'Invalid entity config: all configs to be added must be in the format "key=val" or  "key=[val1,val2]" to '
-                "group values which contain commas.",
+                'Invalid entity config: all configs to be added must be in the format "key=val" or  "key=[val1,val2]" '
+                "to group values which contain commas.",
                 ILLEGAL,
             )
         added |= {key.strip(): re.sub(r"[\[\]]", "", value).strip() for key, value in pairs}

@@ -54,12 +54,21 @@ async def reset(found: Found, cluster: Cluster) -> int:
             continue
         results[group] = offsets = await prepared(found, cluster, group)
         if found.has("execute") and not found.has("dry-run") and offsets:
-            await Membership(cluster, group, []).commit(offsets)
+            await commit(cluster, group, offsets)
     if found.has("export"):
         print_csv(results, single=len(found.all("group")) == 1)
     else:
         print_table(results)
     return 0
+
+
+async def commit(cluster: Cluster, group: str, offsets: Offsets) -> None:
+    """Commit offsets of a group without members. Raises KafkaError."""
+    outsider = Membership(cluster, group, [])
+    try:
+        await outsider.commit(offsets)
+    finally:
+        await outsider.leave()
 
 
 async def state_of(cluster: Cluster, group: str) -> str:

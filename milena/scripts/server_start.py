@@ -18,7 +18,7 @@ USAGE = "USAGE: kafka-server-start.sh [-daemon] server.properties [--override pr
 def main(arguments: Sequence[str]) -> int:
     """Run the node. Raises ScriptError."""
     if not arguments or "--help" in arguments or arguments[0].startswith("-"):
-        if arguments[:1] == ["-daemon"]:
+        if arguments and arguments[0] == "-daemon":
             raise ScriptError("-daemon is not supported: add & in the shell, or use `milena up --detach`")
         print(USAGE)
         return 1

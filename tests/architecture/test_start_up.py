@@ -53,6 +53,13 @@ def test_the_controller_imports_no_broker_and_the_broker_no_controller() -> None
     assert not [name for name in imported_by("import milena.broker.server") if name.split(".")[0] == "controller"]
 
 
+@pytest.mark.parametrize("script", ["topics", "api_versions", "console_producer", "console_consumer", "groups"])
+def test_a_script_imports_nothing_that_it_does_not_need(script: str) -> None:
+    loaded = imported_by(f"import milena.scripts.{script}")
+    assert heavy(loaded) == []
+    assert not [name for name in loaded if name.startswith(("milena.broker", "milena.controller", "milena.storage"))]
+
+
 def test_the_supervisor_needs_no_event_loop() -> None:
     loaded = imported_by("import milena.up.supervisor")
     assert not {"asyncio", "structlog", "kio", "argparse"} & loaded

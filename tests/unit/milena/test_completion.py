@@ -31,7 +31,7 @@ def test_the_script_for_each_shell_is_printed(shell: str, capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
-        (["sc"], ["scenario"]),
+        (["sc"], ["scenario", "scripts"]),
         (["topic", "de"], ["delete", "delete-records", "describe"]),
         (["topic", "create", "--par"], ["--partitions"]),
         (["up", "--no-m"], ["--no-metrics"]),

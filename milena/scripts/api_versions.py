@@ -15,9 +15,9 @@ from milena.node.links.outgoing import ChannelError
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import KafkaError
 from milena.protocol.schemas.registry import REGISTRY, Role, VersionRange
-from milena.scripts.connection import BOOTSTRAP, COMMAND_CONFIG, SERVER, client_of, run
-from milena.scripts.failures import ScriptError, text_of
-from milena.scripts.options import Option, Parser
+from milena.scripts.common.connection import BOOTSTRAP, COMMAND_CONFIG, SERVER, client_of, run
+from milena.scripts.common.failures import ScriptError, text_of
+from milena.scripts.common.options import Option, Parser
 
 ANSWER_WITHIN: Final = 5.0
 """Seconds for each request, Kafka's default of this tool."""

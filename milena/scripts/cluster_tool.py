@@ -8,8 +8,8 @@ from typing import Final
 
 from milena.client import replicas
 from milena.client.cluster import Cluster
-from milena.scripts.connection import CONFIG, CONTROLLER, SERVER, client_of, properties_of, run
-from milena.scripts.options import Found, Option, Parser, number
+from milena.scripts.common.connection import CONFIG, CONTROLLER, SERVER, client_of, properties_of, run
+from milena.scripts.common.options import Found, Option, Parser, number
 
 COMMANDS: Final = ("cluster-id", "unregister", "list-endpoints")
 PARSER: Final = Parser(

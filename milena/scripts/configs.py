@@ -14,7 +14,7 @@ from milena.client.cluster import Cluster
 from milena.node.links.outgoing import Channel
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.runtime.numbers import whole
-from milena.scripts.connection import (
+from milena.scripts.common.connection import (
     BOOTSTRAP,
     BOOTSTRAP_CONTROLLER,
     COMMAND_CONFIG,
@@ -23,8 +23,8 @@ from milena.scripts.connection import (
     properties_of,
     run,
 )
-from milena.scripts.failures import PACKAGE, ScriptError
-from milena.scripts.options import Found, Option, Parser
+from milena.scripts.common.failures import PACKAGE, ScriptError
+from milena.scripts.common.options import Found, Option, Parser
 
 ILLEGAL: Final = "java.lang.IllegalArgumentException"
 INVALID: Final = f"{PACKAGE}.InvalidConfigurationException"

@@ -16,11 +16,11 @@ from milena.client.consumer import RESETS, ConsumedRecord, Consumer
 from milena.client.group_consumer import GroupConsumer
 from milena.protocol.errors import ErrorCode, KafkaError, retriable
 from milena.runtime.numbers import whole
-from milena.scripts.connection import BOOTSTRAP, COMMAND_CONFIG, SERVER, client_of, run, warn
+from milena.scripts.common.connection import BOOTSTRAP, COMMAND_CONFIG, SERVER, client_of, run, warn
+from milena.scripts.common.failures import PACKAGE, ScriptError
+from milena.scripts.common.options import Found, Option, Parser, number
 from milena.scripts.console_producer import client_properties, deprecated, merged
-from milena.scripts.failures import PACKAGE, ScriptError
 from milena.scripts.formatting import DEFAULT, Formatter, formatter_of
-from milena.scripts.options import Found, Option, Parser, number
 from milena.scripts.topics import pattern_of
 
 POLL: Final = 0.5

@@ -15,9 +15,9 @@ from milena.client.producer import Producer
 from milena.commands.produce import lines, retrieve_error
 from milena.protocol.errors import KafkaError
 from milena.protocol.records.compression import Codec
-from milena.scripts.connection import BOOTSTRAP, CONFIG, SERVER, client_of, properties_of, run, warn
-from milena.scripts.failures import PACKAGE, ScriptError, kind_of, text_of
-from milena.scripts.options import Found, Option, Parser, key_values, number
+from milena.scripts.common.connection import BOOTSTRAP, CONFIG, SERVER, client_of, properties_of, run, warn
+from milena.scripts.common.failures import PACKAGE, ScriptError, kind_of, text_of
+from milena.scripts.common.options import Found, Option, Parser, key_values, number
 
 ACKS: Final = {"all": -1, "-1": -1, "0": 0, "1": 1}
 READERS: Final = ("org.apache.kafka.tools.LineMessageReader", "kafka.tools.ConsoleProducer$LineMessageReader")

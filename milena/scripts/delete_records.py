@@ -10,10 +10,10 @@ from milena.client import admin
 from milena.client.cluster import Cluster
 from milena.protocol.errors import KafkaError
 from milena.protocol.types import TopicPartition
-from milena.scripts.connection import BOOTSTRAP, COMMAND_CONFIG, SERVER, client_of, run
-from milena.scripts.failures import ScriptError, failure_of
-from milena.scripts.json_files import partitions_in, read_json
-from milena.scripts.options import Option, Parser
+from milena.scripts.common.connection import BOOTSTRAP, COMMAND_CONFIG, SERVER, client_of, run
+from milena.scripts.common.failures import ScriptError, failure_of
+from milena.scripts.common.json_files import partitions_in, read_json
+from milena.scripts.common.options import Option, Parser
 
 FILE: Final = "offset-json-file"
 PARSER: Final = Parser(

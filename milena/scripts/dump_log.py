@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from milena.commands.dump import Damage, Range, UnknownKind, dump
-from milena.scripts.failures import ScriptError, failure_of
-from milena.scripts.options import Option, Parser, number
+from milena.scripts.common.failures import ScriptError, failure_of
+from milena.scripts.common.options import Option, Parser, number
 from milena.storage.files.names import offset_of_file
 
 PARSER: Final = Parser(

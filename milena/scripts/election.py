@@ -10,10 +10,10 @@ from milena.client.cluster import Cluster
 from milena.client.replicas import elect_leaders
 from milena.protocol.errors import ErrorCode
 from milena.protocol.types import TopicPartition
-from milena.scripts.connection import BOOTSTRAP, COMMAND_CONFIG, SERVER, client_of, properties_of, run
-from milena.scripts.failures import ScriptError, failure_of
-from milena.scripts.json_files import partitions_in, read_json
-from milena.scripts.options import Found, Option, Parser, number
+from milena.scripts.common.connection import BOOTSTRAP, COMMAND_CONFIG, SERVER, client_of, properties_of, run
+from milena.scripts.common.failures import ScriptError, failure_of
+from milena.scripts.common.json_files import partitions_in, read_json
+from milena.scripts.common.options import Found, Option, Parser, number
 
 FILE: Final = "path-to-json-file"
 SCOPES: Final = ("topic", "all-topic-partitions", FILE)

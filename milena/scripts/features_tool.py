@@ -10,9 +10,9 @@ from milena.client import replicas
 from milena.client.cluster import Cluster
 from milena.protocol.features import METADATA_VERSION, metadata_version_names, metadata_version_of
 from milena.runtime.numbers import whole
-from milena.scripts.connection import BOOTSTRAP, BOOTSTRAP_CONTROLLER, COMMAND_CONFIG, client_of, run
-from milena.scripts.failures import ScriptError, text_of
-from milena.scripts.options import Found, Option, Parser
+from milena.scripts.common.connection import BOOTSTRAP, BOOTSTRAP_CONTROLLER, COMMAND_CONFIG, client_of, run
+from milena.scripts.common.failures import ScriptError, text_of
+from milena.scripts.common.options import Found, Option, Parser
 
 COMMANDS: Final = ("describe", "upgrade", "downgrade", "disable")
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, Protocol
 
 from milena.client.consumer import ConsumedRecord
-from milena.scripts.failures import ScriptError
+from milena.scripts.common.failures import ScriptError
 
 DEFAULT: Final = ("org.apache.kafka.tools.consumer.DefaultMessageFormatter", "kafka.tools.DefaultMessageFormatter")
 LOGGING: Final = ("org.apache.kafka.tools.consumer.LoggingMessageFormatter", "kafka.tools.LoggingMessageFormatter")

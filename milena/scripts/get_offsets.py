@@ -13,9 +13,9 @@ from milena.client.cluster import Cluster
 from milena.client.offsets import find_offset
 from milena.protocol.errors import KafkaError
 from milena.runtime.numbers import whole
-from milena.scripts.connection import BOOTSTRAP, COMMAND_CONFIG, SERVER, client_of, run
-from milena.scripts.failures import ScriptError, failure_of
-from milena.scripts.options import Found, Option, Parser
+from milena.scripts.common.connection import BOOTSTRAP, COMMAND_CONFIG, SERVER, client_of, run
+from milena.scripts.common.failures import ScriptError, failure_of
+from milena.scripts.common.options import Found, Option, Parser
 from milena.scripts.topics import pattern_of
 
 TIMES: Final = {

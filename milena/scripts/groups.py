@@ -16,9 +16,9 @@ from milena.protocol.records.consumer_protocol import PROTOCOL_TYPE, decode_assi
 from milena.protocol.schemas.undecodable import DecodeError
 from milena.protocol.types import TopicPartition
 from milena.runtime.printable import printable
-from milena.scripts.connection import BOOTSTRAP, COMMAND_CONFIG, SERVER, client_of, run
-from milena.scripts.failures import ScriptError, failure_of, kind_of
-from milena.scripts.options import Found, Option, Parser, UsageError, number
+from milena.scripts.common.connection import BOOTSTRAP, COMMAND_CONFIG, SERVER, client_of, run
+from milena.scripts.common.failures import ScriptError, failure_of, kind_of
+from milena.scripts.common.options import Found, Option, Parser, UsageError, number
 from milena.scripts.reset_offsets import SCENARIOS, offset_at, partitions_of, reset
 
 ACTIONS: Final = ("list", "describe", "delete", "reset-offsets", "delete-offsets")

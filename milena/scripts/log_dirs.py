@@ -10,9 +10,9 @@ from typing import Final
 from milena.client.cluster import Cluster
 from milena.client.replicas import LogDirView, describe_log_dirs
 from milena.runtime.numbers import whole
-from milena.scripts.connection import BOOTSTRAP, COMMAND_CONFIG, SERVER, client_of, run
-from milena.scripts.failures import ScriptError, kind_of
-from milena.scripts.options import Found, Option, Parser
+from milena.scripts.common.connection import BOOTSTRAP, COMMAND_CONFIG, SERVER, client_of, run
+from milena.scripts.common.failures import ScriptError, kind_of
+from milena.scripts.common.options import Found, Option, Parser
 
 PARSER: Final = Parser(
     "This tool helps to query log directory usage on the specified brokers.",

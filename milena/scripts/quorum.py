@@ -11,9 +11,9 @@ from milena.client import replicas
 from milena.client.cluster import Cluster
 from milena.client.replicas import QuorumReplica, QuorumView
 from milena.protocol.uuids import to_text
-from milena.scripts.connection import BOOTSTRAP, BOOTSTRAP_CONTROLLER, COMMAND_CONFIG, CONTROLLER, client_of, run
-from milena.scripts.failures import ScriptError
-from milena.scripts.options import Found, Option, Parser
+from milena.scripts.common.connection import BOOTSTRAP, BOOTSTRAP_CONTROLLER, COMMAND_CONFIG, CONTROLLER, client_of, run
+from milena.scripts.common.failures import ScriptError
+from milena.scripts.common.options import Found, Option, Parser
 
 NO_DIRECTORY: Final = "A" * 22
 """How Kafka writes the id of an unknown directory."""

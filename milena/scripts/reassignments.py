@@ -12,10 +12,10 @@ from milena.client.replicas import Reassignment, alter_reassignments, describe_l
 from milena.protocol.errors import KafkaError
 from milena.protocol.types import TopicPartition
 from milena.runtime.numbers import whole
-from milena.scripts.connection import BOOTSTRAP, COMMAND_CONFIG, SERVER, client_of, run
-from milena.scripts.failures import ScriptError, text_of
-from milena.scripts.json_files import partitions_in, read_json
-from milena.scripts.options import Found, Option, Parser, UsageError, number
+from milena.scripts.common.connection import BOOTSTRAP, COMMAND_CONFIG, SERVER, client_of, run
+from milena.scripts.common.failures import ScriptError, text_of
+from milena.scripts.common.json_files import partitions_in, read_json
+from milena.scripts.common.options import Found, Option, Parser, UsageError, number
 
 FILE: Final = "reassignment-json-file"
 TOPICS_FILE: Final = "topics-to-move-json-file"

@@ -15,9 +15,9 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import TopicPartition
 from milena.runtime.numbers import whole
 from milena.runtime.printable import printable
-from milena.scripts.connection import warn
-from milena.scripts.failures import ScriptError, failure_of
-from milena.scripts.options import Found
+from milena.scripts.common.connection import warn
+from milena.scripts.common.failures import ScriptError, failure_of
+from milena.scripts.common.options import Found
 
 SCENARIOS: Final = (
     "to-offset",

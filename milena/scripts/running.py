@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from milena.scripts.failures import ScriptError
-from milena.scripts.options import UsageError
+from milena.scripts.common.failures import ScriptError
+from milena.scripts.common.options import UsageError
 from milena.scripts.table import MODULES
 
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from milena.command_line.errors import UserError
-from milena.scripts.failures import ScriptError
+from milena.scripts.common.failures import ScriptError
 
 USAGE = "USAGE: kafka-server-start.sh [-daemon] server.properties [--override property=value]*"
 

@@ -19,9 +19,9 @@ from milena.protocol.uuids import to_text
 from milena.runtime.clock import SystemClock
 from milena.runtime.files import RealDisk
 from milena.runtime.randomness import Randomness
-from milena.scripts.failures import ScriptError, failure_of
+from milena.scripts.common.failures import ScriptError, failure_of
+from milena.scripts.common.options import Found, Option, Parser
 from milena.scripts.features_tool import level_text
-from milena.scripts.options import Found, Option, Parser
 from milena.storage.files.meta_properties import (
     CorruptMetaProperties,
     MetaProperties,

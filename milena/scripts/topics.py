@@ -12,9 +12,9 @@ from milena.client.cluster import Cluster, TopicView
 from milena.client.replicas import PartitionDescription, Reassignment
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.uuids import to_text
-from milena.scripts.connection import BOOTSTRAP, COMMAND_CONFIG, SERVER, client_of, run
-from milena.scripts.failures import ScriptError, failure_of
-from milena.scripts.options import Found, Option, Parser, UsageError, number
+from milena.scripts.common.connection import BOOTSTRAP, COMMAND_CONFIG, SERVER, client_of, run
+from milena.scripts.common.failures import ScriptError, failure_of
+from milena.scripts.common.options import Found, Option, Parser, UsageError, number
 
 ACTIONS: Final = ("alter", "create", "describe", "list", "delete")
 REPORTS: Final = (

@@ -7,8 +7,8 @@ from importlib import import_module
 
 import pytest
 
-from milena.scripts.failures import ScriptError
-from milena.scripts.options import VERSION, Option, Parser, UsageError, key_values, number
+from milena.scripts.common.failures import ScriptError
+from milena.scripts.common.options import VERSION, Option, Parser, UsageError, key_values, number
 from milena.scripts.table import MODULES
 
 PARSER = Parser(

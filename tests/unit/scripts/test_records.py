@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import pytest
 
 from milena.client.consumer import ConsumedRecord
+from milena.scripts.common.failures import ScriptError
 from milena.scripts.console_producer import LineReader, Parsed
-from milena.scripts.failures import ScriptError
 from milena.scripts.formatting import DEFAULT, NOTHING, formatter_of
 
 KEYS = {"parse.key": "true", "key.separator": ":"}

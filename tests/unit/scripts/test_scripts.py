@@ -10,8 +10,8 @@ import pytest
 
 from milena.protocol.errors import ErrorCode
 from milena.scripts.api_versions import label
-from milena.scripts.connection import parse_addresses
-from milena.scripts.failures import ScriptError, kind_of
+from milena.scripts.common.connection import parse_addresses
+from milena.scripts.common.failures import ScriptError, kind_of
 from milena.scripts.get_offsets import rule_of
 from milena.scripts.install import main as install
 from milena.scripts.reset_offsets import milliseconds_of, time_of

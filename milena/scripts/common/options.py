@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from milena.runtime.numbers import whole
-from milena.scripts.failures import ScriptError
+from milena.scripts.common.failures import ScriptError
 
 VERSION: Final = "4.4.0"
 """The release of Kafka whose scripts these are."""

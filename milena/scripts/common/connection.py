@@ -21,8 +21,8 @@ from milena.protocol.errors import KafkaError
 from milena.runtime.files import RealDisk
 from milena.runtime.numbers import whole
 from milena.runtime.process import real_runtime
-from milena.scripts.failures import ScriptError, failure_of
-from milena.scripts.options import Found, Option
+from milena.scripts.common.failures import ScriptError, failure_of
+from milena.scripts.common.options import Found, Option
 
 SERVER: Final = "bootstrap-server"
 CONTROLLER: Final = "bootstrap-controller"

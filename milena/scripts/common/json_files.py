@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from milena.protocol.types import TopicPartition
-from milena.scripts.failures import ScriptError
+from milena.scripts.common.failures import ScriptError
 
 Json = dict[str, Any]
 

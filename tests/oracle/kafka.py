@@ -86,8 +86,9 @@ def java(
     return ["java", f"-Xmx{heap}", *options, "-cp", path, main, *arguments]
 
 
-def tool(main: str, *arguments: str, timeout: float = 60, check: bool = True) -> str:
+def tool(main: str, *arguments: str, timeout: float = 60, check: bool = True, version: str = VERSION) -> str:
     """Run a tool and return its standard output. Fails with all its output if its exit code is not 0."""
-    done = subprocess.run(java(main, *arguments), capture_output=True, text=True, timeout=timeout, check=False)
+    command = java(main, *arguments, version=version)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     assert not check or done.returncode == 0, f"{main} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout

@@ -24,6 +24,7 @@ class KafkaCluster:
     brokers: Mapping[int, tuple[str, int]]
     controller: tuple[str, int]
     folder: Path
+    version: str = kafka.VERSION
     processes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
@@ -49,7 +50,7 @@ class KafkaCluster:
         """Start nodes; return when the brokers among them listen."""
         for node_id in nodes:
             with self._said(node_id).open("a") as out:
-                command = kafka.java("kafka.Kafka", str(self.file(node_id)), heap="350m")
+                command = kafka.java("kafka.Kafka", str(self.file(node_id)), heap="350m", version=self.version)
                 self.processes[node_id] = subprocess.Popen(command, stdout=out, stderr=out)
         for node_id in set(nodes) & set(self.brokers):
             wait_until_listening(self.processes[node_id], self.brokers[node_id], self._said(node_id))
@@ -64,12 +65,17 @@ class KafkaCluster:
 
 @contextlib.contextmanager
 def running_kafka_cluster(
-    folder: Path, *, features: Mapping[str, int], overrides: Mapping[str, str], brokers: int = 3
+    folder: Path,
+    *,
+    features: Mapping[str, int],
+    overrides: Mapping[str, str],
+    brokers: int = 3,
+    version: str = kafka.VERSION,
 ) -> Iterator[KafkaCluster]:
     """A formatted and started cluster, which is killed at the end. Each broker has two log directories."""
     controller, *ports = free(HOST, brokers + 1)
     addresses = {node_id: (HOST, port) for node_id, port in enumerate(ports, 1)}
-    cluster = KafkaCluster(addresses, (HOST, controller), folder)
+    cluster = KafkaCluster(addresses, (HOST, controller), folder, version)
     own = {"process.roles": "controller", "listeners": f"CONTROLLER://{HOST}:{controller}"}
     settings = {CONTROLLER: own | {"log.dirs": str(folder / "controller" / "data")}}
     for node_id, (host, port) in addresses.items():
@@ -79,7 +85,7 @@ def running_kafka_cluster(
     for node_id, own in settings.items():
         file = cluster.file(node_id)
         write_properties(file, own | {"node.id": str(node_id), **cluster.quorum, **overrides})
-        kafka.tool("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(file), *levels)
+        kafka.tool("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(file), *levels, version=version)
     try:
         cluster.start(*settings)
         yield cluster

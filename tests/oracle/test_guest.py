@@ -13,10 +13,12 @@ from milena.protocol.requests import messages
 from milena.up.ports import free
 from tests.oracle.differential.conftest import FEATURES
 from tests.oracle.differential.sides import Line, Side
+from tests.oracle.kafka import TEST_VERSION, VERSION
 from tests.oracle.kafka_cluster import HOST, running_kafka_cluster, write_properties
 from tests.oracle.milena_node import running_milena
 from tests.oracle.tier_settings import tier_settings
 from tests.wire.admin import Places, place_topic
+from tests.wire.listed_versions import listed
 from tests.wire.load import PARTITIONS, Load, read_all
 from tests.wire.waiting import wait_until
 
@@ -32,9 +34,14 @@ VISIBLE_MS = "10000"
 pytestmark = pytest.mark.timeout(150)
 
 
-def test_milena_follows_kafka_and_becomes_leader_under_kafkas_controller(kafka_answers: None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [VERSION, TEST_VERSION])
+def test_milena_follows_kafka_and_becomes_leader_under_kafkas_controller(
+    kafka_answers: None, tmp_path: Path, version: str
+) -> None:
     """Milena's broker registers with a feature that neither Kafka's controller nor its broker has."""
-    cluster = running_kafka_cluster(tmp_path / "kafka", features=FEATURES, overrides=OVERRIDES, brokers=1)
+    cluster = running_kafka_cluster(
+        tmp_path / "kafka", features=FEATURES, overrides=OVERRIDES, brokers=1, version=version
+    )
     with cluster as theirs, ExitStack() as ours:
         port = free(HOST, 1)[0]
         file = tmp_path / "milena" / "milena.properties"
@@ -43,6 +50,7 @@ def test_milena_follows_kafka_and_becomes_leader_under_kafkas_controller(kafka_a
         write_properties(file, own | {"log.dirs": str(tmp_path / "milena" / "data"), **theirs.quorum, **OVERRIDES})
         process = ours.enter_context(running_milena(file))
         bootstrap = f"{theirs.bootstrap},{HOST}:{port}"
+        assert (ApiKey.UNREGISTER_CONTROLLER in listed(f"{HOST}:{port}").keys) is (version == VERSION)
         place_topic(bootstrap, TOPIC, [[KAFKA, OURS]] * PARTITIONS)
         places = Places(bootstrap, TOPIC)
 

@@ -12,12 +12,26 @@ _IN_NODE: Final = {
     key: f"milena.node.apis.{key.name.lower()}"
     for key in (ApiKey.API_VERSIONS, ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS)
 }
+_CONFIG_CHANGES: Final = dict.fromkeys(
+    (ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS), "milena.broker.controller_link.config_changes"
+)
+_FORWARDED: Final = dict.fromkeys(
+    (
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.DESCRIBE_QUORUM,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ApiKey.UNREGISTER_BROKER,
+        ApiKey.UNREGISTER_CONTROLLER,
+        ApiKey.UPDATE_FEATURES,
+    ),
+    "forwarded",
+)
 _HOT: Final = (ApiKey.API_VERSIONS, ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA)
 
 
 def broker_apis() -> ApiTable:
-    """All API keys that a broker serves, each with the module of its name. The modules of frequent requests are
-    imported when the server listens, the others on first use."""
-    return ApiTable(
-        "milena.broker.apis", {key: _IN_NODE.get(key, key.name.lower()) for key in served(Role.BROKER)}, hot=_HOT
-    )
+    """All API keys that a broker serves, each with its module, which has the API's name unless listed above. The
+    modules of frequent requests are imported when the server listens, the others on first use."""
+    named = {key: key.name.lower() for key in served(Role.BROKER)}
+    return ApiTable("milena.broker.apis", named | _IN_NODE | _CONFIG_CHANGES | _FORWARDED, hot=_HOT)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from milena.broker.apis import alter_configs, incremental_alter_configs
+from milena.broker.controller_link import config_changes
 from milena.broker.metadata.own_changes import OwnChanges
 from milena.config.cleaner_rules import check_cleaner_change
 from milena.config.values import ConfigError
@@ -70,7 +70,7 @@ async def alter(bench: Bench, *resources: dict[str, Any]) -> tuple[list[tuple[st
     request = Request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1)
     body = messages.encode_request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=resources)
     decoded = messages.decode_request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, body)
-    answer = await incremental_alter_configs.handle(node, request.ctx, decoded)
+    answer = await config_changes.handle(node, request.ctx, decoded)
     if answer is not None:
         request.ctx.respond_fields(**answer)
     return [(one.resource_name, int(one.error_code)) for one in request.response.responses], controller.seen
@@ -173,7 +173,7 @@ async def test_variables_are_resolved_by_the_config_providers_that_are_set(
 def test_without_a_controller_every_resource_has_its_error() -> None:
     request = messages.build_request(ApiKey.ALTER_CONFIGS, 2, resources=[resource(TOPIC, "a"), resource(BROKER, "")])
     error = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
-    failed = alter_configs.failed(Request(ApiKey.ALTER_CONFIGS, 2).ctx, request, error)
+    failed = config_changes.failed(Request(ApiKey.ALTER_CONFIGS, 2).ctx, request, error)
     assert [one["error_code"] for one in failed["responses"]] == [ErrorCode.REQUEST_TIMED_OUT] * 2
     assert [one["resource_name"] for one in failed["responses"]] == ["a", ""]
 

@@ -10,8 +10,6 @@ from typing import Any, Final
 from milena.broker import apis
 from milena.broker.apis import (
     alter_client_quotas,
-    alter_configs,
-    alter_partition_reassignments,
     alter_replica_log_dirs,
     create_partitions,
     create_topics,
@@ -24,21 +22,18 @@ from milena.broker.apis import (
     describe_groups,
     describe_log_dirs,
     describe_producers,
-    describe_quorum,
     describe_topic_partitions,
     describe_user_scram_credentials,
-    elect_leaders,
     fetch,
     find_coordinator,
+    forwarded,
     heartbeat,
-    incremental_alter_configs,
     init_producer_id,
     join_group,
     leave_group,
     list_config_resources,
     list_groups,
     list_offsets,
-    list_partition_reassignments,
     metadata,
     offset_commit,
     offset_delete,
@@ -46,17 +41,13 @@ from milena.broker.apis import (
     offset_for_leader_epoch,
     produce,
     sync_group,
-    unregister_broker,
-    unregister_controller,
-    update_features,
 )
+from milena.broker.controller_link import config_changes
 from milena.broker.server import Broker
 from milena.node.api import Answer, RequestContext
 
 HANDLERS: Final[list[Callable[[Broker, RequestContext, Any], Answer]]] = [
     alter_client_quotas.handle,
-    alter_configs.handle,
-    alter_partition_reassignments.handle,
     alter_replica_log_dirs.handle,
     create_partitions.handle,
     create_topics.handle,
@@ -69,21 +60,18 @@ HANDLERS: Final[list[Callable[[Broker, RequestContext, Any], Answer]]] = [
     describe_groups.handle,
     describe_log_dirs.handle,
     describe_producers.handle,
-    describe_quorum.handle,
     describe_topic_partitions.handle,
     describe_user_scram_credentials.handle,
-    elect_leaders.handle,
     fetch.handle,
     find_coordinator.handle,
+    forwarded.handle,
     heartbeat.handle,
-    incremental_alter_configs.handle,
     init_producer_id.handle,
     join_group.handle,
     leave_group.handle,
     list_config_resources.handle,
     list_groups.handle,
     list_offsets.handle,
-    list_partition_reassignments.handle,
     metadata.handle,
     offset_commit.handle,
     offset_delete.handle,
@@ -91,10 +79,8 @@ HANDLERS: Final[list[Callable[[Broker, RequestContext, Any], Answer]]] = [
     offset_for_leader_epoch.handle,
     produce.handle,
     sync_group.handle,
-    unregister_broker.handle,
-    unregister_controller.handle,
-    update_features.handle,
 ]
+CHANGES: Final[Callable[[Broker, RequestContext, Any], Answer]] = config_changes.handle
 
 
 def test_all_handlers_are_checked() -> None:

@@ -1,7 +1,0 @@
-"""AlterConfigs (key 33), versions 0-2: validated by this broker, then forwarded to the controller."""
-
-from __future__ import annotations
-
-from milena.broker.controller_link.config_changes import failed, handle
-
-__all__ = ["failed", "handle"]

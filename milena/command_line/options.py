@@ -201,6 +201,17 @@ def key_value(text: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
+T = TypeVar("T")
+
+
+def names_in(text: str, known: Mapping[str, T], option: str, noun: str) -> list[T]:
+    """Return what the names in ``text``, such as ``kill,stop``, stand for, in their order. Raises UsageError."""
+    for name in text.split(","):
+        if name not in known:
+            raise UsageError(f"{option}: unknown {noun} {name!r}; there are {', '.join(known)}")
+    return [known[name] for name in text.split(",")]
+
+
 def port_number(text: str) -> int:
     """A TCP port; 0 lets the system choose. Raises ValueError."""
     if not text.isdecimal() or int(text) > 65535:

@@ -10,7 +10,7 @@ from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
 from milena.command_line.errors import UsageError, UserError, reason_of
-from milena.command_line.options import CommandLine, Option, port_number, seconds
+from milena.command_line.options import CommandLine, Option, names_in, port_number, seconds
 from milena.lab.chaos.plan import in_rounds
 from milena.lab.histories.faults import Kind
 
@@ -128,11 +128,7 @@ def repetition_of(arguments: Sequence[str], program: Sequence[str]) -> str:
 def _kinds(text: str | None) -> list[Kind] | None:
     if text is None:
         return None
-    known = {kind.value: kind for kind in KINDS}
-    for name in text.split(","):
-        if name not in known:
-            raise UsageError(f"--faults: unknown fault {name!r}; there are {', '.join(known)}")
-    return [known[name] for name in text.split(",")]
+    return names_in(text, {kind.value: kind for kind in KINDS}, "--faults", "fault")
 
 
 def _report_folder(name: str | None) -> Path:

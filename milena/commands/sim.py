@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from milena.command_line.errors import UsageError, UserError, reason_of
-from milena.command_line.options import CommandLine, Option
+from milena.command_line.options import CommandLine, Option, names_in
 from milena.lab.chaos.simulated.seeds import KINDS, STEPS, Report, run_seed
 from milena.lab.histories.events import Event, write
 from milena.lab.histories.faults import Kind
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.help:
         print(SIM.help())
         return 0
-    kinds = KINDS if options.faults is None else _kinds(options.faults.split(","))
+    kinds = KINDS if options.faults is None else _kinds(options.faults)
     for name, value in (
         ("--tier", options.tier),
         ("--groups", options.groups),
@@ -111,12 +111,9 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if report.violations else 0
 
 
-def _kinds(names: Sequence[str]) -> Sequence[Kind]:
-    known = {kind.value: kind for kind in KINDS}
-    for name in names:
-        if name not in known:
-            raise UsageError(f"unknown fault {name!r}; use {', '.join(known)}")
-    return [kind for kind in KINDS if kind.value in names]
+def _kinds(text: str) -> Sequence[Kind]:
+    named = names_in(text, {kind.value: kind for kind in KINDS}, "--faults", "fault")
+    return [kind for kind in KINDS if kind in named]
 
 
 def _run(

@@ -55,7 +55,7 @@ def test_a_soak_runs_seeds_until_the_time_is_over_and_prints_their_number() -> N
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--faults", "kill,quake"], "unknown fault 'quake'; use kill, stop, "),
+        (["--faults", "kill,quake"], "--faults: unknown fault 'quake'; there are kill, stop, "),
         (["--steps", "-1"], "--seed and --steps must not be negative"),
         (["--tier", "maybe"], "--tier maybe: must be on or off"),
         (["--groups", "maybe"], "--groups maybe: must be on or off"),

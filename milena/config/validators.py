@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from milena.config.values import ConfigError, Value, invalid, render
+from milena.config.values import MAX_INT, ConfigError, Value, invalid, render
 from milena.runtime.numbers import whole
 from milena.runtime.tcp.hosts import LAST_PORT, fault_of
 
@@ -101,7 +101,8 @@ class Voters:
             found = VOTER.fullmatch(entry)
             if found is None:
                 raise ConfigError(f"Invalid configuration value for {name}. {form}")
-            if whole(found["id"]) is None:
+            voter = whole(found["id"])
+            if voter is None or not -MAX_INT - 1 <= voter <= MAX_INT:
                 raise ConfigError(f"Failed to parse voter ID as an integer from {found['id']}")
             if split_address(found["address"]) is None:
                 raise ConfigError(f"Failed to parse host name from entry {entry} for the configuration {name}. {form}")

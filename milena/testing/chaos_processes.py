@@ -260,8 +260,9 @@ class ProcessesPlace:
                 os.replace(kept, path)
         shutil.rmtree(self._hidden, ignore_errors=True)
 
-    async def mount_tier(self, brokers: Collection[int] = (), *, mounted: bool) -> None:
+    async def mount_tier(self, brokers: Collection[int] = (), *, mounted: bool) -> bool:
         await asyncio.to_thread(self._mount_folder if mounted else self._unmount_folder)
+        return True
 
     def _unmount_folder(self) -> None:
         os.rename(self._folder, self._hidden)

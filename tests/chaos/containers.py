@@ -175,7 +175,7 @@ class ContainersPlace:
     async def jump_clock(self, node: int, seconds: float) -> None:
         await _in_thread(self._ask_if_up, node, "jump_clock", ms=round(seconds * 1000))
 
-    async def mount_tier(self, brokers: Collection[int] = (), *, mounted: bool) -> None:
+    async def mount_tier(self, brokers: Collection[int] = (), *, mounted: bool) -> bool:
         raise UserError("containers cannot unmount the tier")
 
     async def break_tier(self, *, away: bool = False, delay: float = 0.0, lose: float = 0.0, odd: str = "") -> None:

@@ -196,7 +196,7 @@ class KafkaPlace:
     async def fail_directory(self, node: int) -> None:
         _cannot("lose a log directory")
 
-    async def mount_tier(self, brokers: Collection[int] = (), *, mounted: bool) -> None:
+    async def mount_tier(self, brokers: Collection[int] = (), *, mounted: bool) -> bool:
         _cannot("have a tier")
 
     async def slow_disk(self, node: int, seconds: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -510,6 +511,19 @@ def test_a_fault_that_is_not_carried_out_fails_the_run(kind: Kind, tmp_path: Pat
     assert reported.startswith(f"{kind.value} was injected") and reported.endswith("no node has noticed it")
     assert {fault.effect for fault in faults(tmp_path / HISTORY)} == {Effect.NOT_SEEN}
     assert "no node noticed it" in (tmp_path / TRACE).read_text()
+
+
+def test_a_fault_that_was_not_carried_out_does_not_count(tmp_path: Path) -> None:
+    class Unused(SimulatedPlace):
+        """Its tier is never used."""
+
+        async def _is_used(self) -> bool:
+            return False
+
+    verdict, _ = run_simulated(Order(1, 4, [Kind.TIER_UNMOUNTED], pace=0.3), tmp_path, Unused)
+    assert verdict.idle == ["no fault was injected"]
+    assert {fault.effect for fault in faults(tmp_path / HISTORY)} == {Effect.OMITTED}
+    assert json.loads((tmp_path / "report.json").read_text())["faults"] == []
 
 
 def test_replicas_that_do_not_move_fail_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

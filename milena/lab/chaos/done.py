@@ -61,7 +61,7 @@ class Done:
                 self.stalls.append(event)
             case SessionTimeout():
                 self.timeouts += 1
-            case Fault():
+            case Fault() if event.effect is not Effect.OMITTED:
                 self._effects.setdefault(event.kind, []).append(event.effect)
             case _:
                 pass

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from milena.lab.histories.events import Event, Poll, Send
-from milena.lab.histories.faults import Fault
+from milena.lab.histories.faults import Effect, Fault
 from milena.lab.histories.group_events import Asked, RequestOutcome
 from milena.lab.histories.keyed import FullRead, KeyedWrite
 from milena.lab.histories.machine import MachineStall, SessionTimeout
@@ -96,7 +96,7 @@ class Figures:
             case FullRead():
                 self.operations["full read", "ok"] += 1
                 self._read(KEYED, event.ended, len(event.found))
-            case Fault():
+            case Fault() if event.effect is not Effect.OMITTED:
                 self.faults.append(event)
             case MachineStall():
                 self.machine_stalls.append(event)

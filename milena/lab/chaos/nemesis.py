@@ -105,8 +105,18 @@ class Nemesis:
         for one in stream.rounds:
             await self._clock.sleep(one.pause)
             for step in one.steps:
-                _, begun, mended = await self._inject(step, ())
-                self._journal.note(Fault(step.kind, step.nodes, begun, mended, recovers=IN_SYNC, text=_details(step)))
+                sight, begun, mended = await self._inject(step, ())
+                self._journal.note(
+                    Fault(
+                        step.kind,
+                        step.nodes,
+                        begun,
+                        mended,
+                        recovers=IN_SYNC,
+                        text=_details(step),
+                        effect=Effect.OMITTED if sight.is_omitted else None,
+                    )
+                )
                 for node in _affected(step, self._shape):
                     if (address := await self._place.address(node)) is not None:
                         self._journal.note(Trouble("{}:{}".format(*address), begun, mended))
@@ -163,6 +173,9 @@ class Nemesis:
             self._journal.note(Invoke("fault", begun, value=step.kind.value, key=nodes_text(step.nodes)))
             await self._acts[FAULTS[step.kind].act](sight)
             mended = self._journal.now()
+        if sight.effect is Effect.OMITTED:
+            self._journal.tell(f"{text} is not carried out: it would have no effect")
+            return sight, begun, mended
         seen = f", and was {_SAID[sight.effect]}" if self._watch.observes else ""
         self._journal.tell(f"{text} is mended after {mended - begun:.1f} s{seen}")
         return sight, begun, mended
@@ -257,7 +270,9 @@ class Nemesis:
         await self._place.break_tier()
 
     async def _unmount_tier(self, sight: Sight) -> None:
-        await self._place.mount_tier(sight.step.nodes, mounted=False)
+        if not await self._place.mount_tier(sight.step.nodes, mounted=False):
+            sight.is_omitted = True
+            return
         await self._last(sight)
         await self._place.mount_tier(sight.step.nodes, mounted=True)
 

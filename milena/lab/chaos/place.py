@@ -182,8 +182,9 @@ class Place(Protocol):
         again (what was lost stays so)."""
         ...
 
-    async def mount_tier(self, brokers: Collection[int] = (), *, mounted: bool) -> None:
-        """Replace the tier's folder by an empty one, or put it back, for these brokers (none: for all). Raise
+    async def mount_tier(self, brokers: Collection[int] = (), *, mounted: bool) -> bool:
+        """Replace the tier's folder by an empty one, or put it back, for these brokers (none: for all). Return False
+        if nothing was done since the tier is not used yet: brokers cannot notice that such a tier is missing. Raise
         AssertionError if something was written to the empty folder."""
         ...
 

@@ -239,6 +239,8 @@ class Sight:
         self.away = frozenset(node for other in others for node in other.nodes)
         """The nodes of other faults."""
         self.is_hidden = is_hidden(step, others)
+        self.is_omitted = False
+        """Whether the place has done nothing, because the fault would have had no effect."""
         self.carried_out = inf
         """When the fault was injected, in the time of the history."""
         self.doomed: Doomed | None = None
@@ -252,6 +254,8 @@ class Sight:
     @property
     def effect(self) -> Effect | None:
         """None if no node can notice the fault."""
+        if self.is_omitted:
+            return Effect.OMITTED
         if self.seen.is_set():
             return Effect.SEEN
         if not is_observable(self.step, self.before):

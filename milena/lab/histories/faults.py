@@ -86,6 +86,8 @@ class Effect(Enum):
     NOT_SEEN = "not seen"
     HIDDEN = "hidden"
     """Another fault at the same time hides the effect."""
+    OMITTED = "not carried out"
+    """Nothing was done, because the fault would have had no effect. It does not count."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -281,19 +281,19 @@ class SimulatedPlace:
             inode.data[:] = whole
         self._spoiled.clear()
 
-    async def mount_tier(self, brokers: Collection[int] = (), *, mounted: bool) -> None:
-        """Unmount only a tier that is used: brokers cannot notice that one is missing that was never used."""
+    async def mount_tier(self, brokers: Collection[int] = (), *, mounted: bool) -> bool:
         machines = [self._of(broker) for broker in brokers or self._brokers]
         if mounted:
             made = [*self._empty.files, *(folder for folder in self._empty.folders if ROOT in folder)]
             demand(not made, "the tier's mount point", f"{made} was made where no tier was mounted")
         elif not await self._is_used():
-            return
+            return False
         else:
             self._empty = Storage(self._runtime.random)
             self._empty.folders[FOLDER] = None
         for machine in machines:
             machine.mount_tier(None if mounted else self._empty)
+        return True
 
     async def _is_used(self) -> bool:
         """Wait until segments are copied and all brokers know it. Return False if that takes too long."""

@@ -195,6 +195,11 @@ class Worker(Protocol):
         process with the other priority is ended."""
         ...
 
+    @property
+    def cpu_seconds(self) -> float | None:
+        """The CPU time that its works have used, as of the last report; None if they run in this process."""
+        ...
+
     def end(self) -> None:
         """Kill the worker's process; the next work starts another. Does nothing if it is not running."""
         ...

@@ -52,7 +52,7 @@ class _Conversation:
         self._messages = messages
         self._answers = answers
         self._amount = 0
-        self._reported = 0.0
+        self._reported = self._cpu_reported = 0.0
 
     def run(self, work: Work, arguments: tuple[object, ...], options: dict[str, object]) -> None:
         self._amount, self._reported = 0, time.monotonic()
@@ -85,7 +85,10 @@ class _Conversation:
             self._report_progress()
 
     def _report_progress(self) -> None:
-        done, self._amount, self._reported = self._amount, 0, time.monotonic()
+        """Report the amount and the CPU seconds since the last report."""
+        cpu = time.process_time()
+        done = (self._amount, cpu - self._cpu_reported)
+        self._amount, self._reported, self._cpu_reported = 0, time.monotonic(), cpu
         self.send(DID, done)
         self.receive()
 

@@ -90,6 +90,10 @@ class PlainWorker:
         """Held during a step: a step in a thread continues even if its caller was cancelled."""
         self.urgent = False
 
+    @property
+    def cpu_seconds(self) -> float | None:
+        return None
+
     def set_urgent(self, urgent: bool) -> None:
         self.urgent = urgent
 
@@ -141,8 +145,9 @@ class ProcessSteps(Generic[T]):
                 return cast("T", value)
             if isinstance(value, Exception):
                 raise value
-            assert isinstance(value, int)
-            await self._paced(value)
+            amount, cpu_seconds = cast("tuple[int, float]", value)
+            self._worker.add_cpu_seconds(cpu_seconds)
+            await self._paced(amount)
 
 
 class ProcessWorker:
@@ -153,6 +158,15 @@ class ProcessWorker:
         self._dying: list[Process] = []
         self._at_work = False
         self._urgent = False
+        self._cpu_seconds = 0.0
+
+    @property
+    def cpu_seconds(self) -> float | None:
+        return self._cpu_seconds
+
+    def add_cpu_seconds(self, seconds: float) -> None:
+        """Note the CPU time that the process has used since its last report."""
+        self._cpu_seconds += seconds
 
     def set_urgent(self, urgent: bool) -> None:
         if urgent is not self._urgent:

@@ -7,6 +7,7 @@ little progress with it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 from milena.runtime.clock import Clock
@@ -15,8 +16,9 @@ URGENT_AFTER: Final = 60.0
 """Seconds for which a log may be due, or exceed ``max.compaction.lag.ms``, before it is urgent."""
 JUDGED_AFTER: Final = 30.0
 """Seconds after which the progress of a worker is judged."""
-LEAST_RATE: Final = 8 << 20
-"""Bytes per second that a worker reads and writes at least unless it starves. An idle machine allows 20 times more."""
+LEAST_SHARE: Final = 0.05
+"""Share of one CPU that a worker uses at least unless it starves. Bytes would say little: compressed batches and small
+records take more CPU for each byte of the files."""
 
 K = TypeVar("K")
 
@@ -26,7 +28,8 @@ class Starved(Exception):
 
 
 class Urgency(Generic[K]):
-    """Since when logs are due, for all tasks of a cleaner. ``K`` identifies a log."""
+    """Since when logs are due, for all tasks of a cleaner. ``K`` identifies a log. The owner forgets logs that are gone
+    or that are not compacted any more."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -45,7 +48,7 @@ class Urgency(Generic[K]):
         self._starved.add(log)
 
     def forget(self, log: K) -> None:
-        """Note that a log was cleaned, or is gone."""
+        """Note that a log was cleaned, is gone, or is not compacted any more."""
         self._due_since.pop(log, None)
         self._starved.discard(log)
 
@@ -62,21 +65,25 @@ class Urgency(Generic[K]):
 
 
 class Progress:
-    """The progress of one round with low priority."""
+    """The progress of one round with low priority. ``cpu_seconds``: returns the CPU time that the worker has reported so
+    far; None if it does not report it, as in the simulation."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, cpu_seconds: Callable[[], float | None]) -> None:
         self._clock = clock
         self._began = clock.monotonic()
         self._paused = 0.0
-        self._amount = 0
+        self._cpu_seconds = cpu_seconds
+        self._before = cpu_seconds() or 0.0
 
     def paused(self, seconds: float) -> None:
         """Note that the worker was throttled for so long."""
         self._paused += seconds
 
-    def add(self, amount: int) -> None:
-        """Add the bytes that the worker has read and written. Raises Starved."""
-        self._amount += amount
-        elapsed = self._clock.monotonic() - self._began - self._paused
-        if elapsed > JUDGED_AFTER and self._amount < elapsed * LEAST_RATE:
-            raise Starved(f"{self._amount} bytes in {elapsed:.0f} s")
+    def check(self) -> None:
+        """Raises Starved."""
+        elapsed, total = self._clock.monotonic() - self._began - self._paused, self._cpu_seconds()
+        if total is None or elapsed <= JUDGED_AFTER:
+            return
+        used = total - self._before
+        if used < elapsed * LEAST_SHARE:
+            raise Starved(f"{used:.1f} s of CPU in {elapsed:.0f} s")

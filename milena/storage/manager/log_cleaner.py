@@ -165,7 +165,7 @@ class LogCleaner:
             if not due:
                 self.cleaner.forget_gone()
                 for log in self._urgency.logs:
-                    if log.retired or log.context.offline:
+                    if log.retired or log.context.offline or not log.config.compacted:
                         self._urgency.forget(log)
                 return
 
@@ -212,7 +212,7 @@ class LogCleaner:
         began = clock.monotonic()
         urgent = self._urgency.is_urgent(log, chosen.overdue_ms)
         worker.set_urgent(urgent)
-        paced = partial(self._paced, None if urgent else Progress(clock))
+        paced = partial(self._paced, None if urgent else Progress(clock, lambda: worker.cpu_seconds))
         try:
             figures = await self.cleaner.clean(log, clock.time_ms(), worker, paced)
         except Starved as starved:
@@ -243,7 +243,7 @@ class LogCleaner:
     async def _paced(self, progress: Progress | None, amount: int) -> None:
         """Wait for the throttle. Raises Starved unless the round is urgent."""
         if progress is not None:
-            progress.add(amount)
+            progress.check()
         delay = self.throttle.delay(amount)
         if delay > 0:
             await self._runtime.clock.sleep(delay)

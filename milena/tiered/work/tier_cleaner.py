@@ -44,10 +44,9 @@ class TierCleaner:
 
     async def round(self, _tier: Tier, role: ReplicaRole) -> None:
         """Clean one partition if it is due. Raises the errors in ``tier.FAILURES``."""
-        for former in self._urgency.logs:
-            if former.ended:
-                self._urgency.forget(former)
         log = role.log
+        if log is None or not log.config.compacted:
+            self.forget(role)
         if log is None or not _may_clean(self._tier, role, log) or not await catch_up(self._tier, role, log):
             return
         place, in_use = cleaning_folder(log.folder), self._tier.in_use
@@ -58,6 +57,10 @@ class TierCleaner:
             await self._clean(role, log)
         finally:
             in_use.discard(place)
+
+    def forget(self, role: ReplicaRole) -> None:
+        """Forget since when the partition is due: the role has ended, or the partition is not compacted any more."""
+        self._urgency.forget(role)
 
     async def _clean(self, role: ReplicaRole, log: UnifiedLog) -> None:
         cleaned_to = Offset(0)

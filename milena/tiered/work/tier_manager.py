@@ -193,6 +193,7 @@ class RemoteLogManager:
     def _end(self, role: ReplicaRole) -> None:
         role.end()
         self._gauges.hide(role)
+        self._cleaner.forget(role)
         del self._roles[role.partition]
         del self._jobs[role]
 

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 from select import select
@@ -114,6 +115,23 @@ async def test_work_that_is_small_is_paced_too(worker: Worker) -> None:
         steps = worker.run(counting, paced, 3, 1000)
         assert [await steps.next() for _ in range(4)] == [0, 1, 2, None]
     assert sum(amounts) == 6000
+
+
+def busy(_disk: Disk, report: Report, seconds: float) -> Iterator[int]:
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+    report(1 << 20)
+    yield 1
+
+
+async def test_a_process_reports_the_cpu_time_of_its_works(worker: Worker) -> None:
+    for works in (1, 2):
+        assert await worker.run(busy, unpaced, 0.02).next() == 1
+        if isinstance(worker, ProcessWorker):
+            assert worker.cpu_seconds is not None and worker.cpu_seconds >= 0.02 * works
+        else:
+            assert worker.cpu_seconds is None
 
 
 async def test_the_work_receives_answers(worker: Worker) -> None:

@@ -14,6 +14,7 @@ from milena.lab.world.world import World, simulate
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.workers import PlainWorker
 from milena.storage.cleaning.choice import Candidate
+from milena.storage.cleaning.priority import URGENT_AFTER
 from milena.storage.cleaning.settings import CleanerSettings
 from milena.storage.files.checkpoints import decode_offsets
 from milena.storage.log.unified_log import UnifiedLog
@@ -294,6 +295,10 @@ class SlowWorker:
         self._clock = node.runtime.clock
         self.running = False
 
+    @property
+    def cpu_seconds(self) -> float | None:
+        return self._worker.cpu_seconds
+
     def run(self, *args: Any, **kwargs: Any) -> Any:
         self.running = True
         return self._worker.run(*args, **kwargs)
@@ -399,10 +404,11 @@ def test_a_node_killed_during_a_cleaning_loses_no_records() -> None:
 
 
 def test_a_log_whose_worker_starves_is_cleaned_with_normal_priority() -> None:
-    """A worker of low priority takes a minute for its first step; an urgent one takes no time."""
+    """A worker of low priority takes a minute for its first step, without CPU time; an urgent one takes no time."""
 
     class StarvingWorker(SlowWorker):
         urgent = False
+        cpu_seconds = 0.0
 
         def set_urgent(self, urgent: bool) -> None:
             self.urgent = urgent
@@ -435,6 +441,30 @@ def test_a_log_whose_worker_starves_is_cleaned_with_normal_priority() -> None:
         write(node, log)
         await node.runtime.clock.sleep(70)
         assert chosen[2] is False
+
+    on_a_simulated_node(scenario)
+
+
+def test_the_time_for_which_a_log_was_due_ends_when_it_is_not_compacted_any_more() -> None:
+    class NotedWorker(SlowWorker):
+        def set_urgent(self, urgent: bool) -> None:
+            chosen.append(urgent)
+
+    chosen: list[bool] = []
+
+    async def scenario(node: Node) -> None:
+        node.runtime.disk.worker = lambda: NotedWorker(node)  # type: ignore[method-assign]
+        node.logs.cleaner.reconfigure(replace(node.logs.cleaner.cleaner.settings, backoff_ms=1000))
+        log = node.log(cleanup_policy=COMPACT)
+        write(node, log)
+        node.machine.storage.fail(f"{log.folder}/", errno.ENOSPC, operation="append")
+        await node.runtime.clock.sleep(URGENT_AFTER + LOOK)
+        assert chosen[-1] is True
+        config, log.config = log.config, replace(log.config, cleanup_policy=("delete",))
+        await node.runtime.clock.sleep(LOOK)
+        log.config = config
+        await node.runtime.clock.sleep(LOOK)
+        assert chosen[-1] is False
 
     on_a_simulated_node(scenario)
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from uuid import UUID
 
 import pytest
 
 from milena.protocol.types import LeaderEpoch, Offset
+from milena.storage.cleaning.priority import URGENT_AFTER
 from milena.tiered.metadata.metadata_manager import RemoteLogMetadataError
 from milena.tiered.segments.segment_metadata import UNFENCED, RemoteLogSegmentState, RemoteLogSegmentUpdate
-from milena.tiered.store.remote_storage import IndexType, RemoteResourceNotFound, RetriableRemoteStorageError
+from milena.tiered.store.remote_storage import (
+    IndexType,
+    RemoteResourceNotFound,
+    RemoteStorageError,
+    RetriableRemoteStorageError,
+)
 from tests.unit.tiered.cleaned_tier import HOUR_MS, CleanedTier, keyed, on_tier
 from tests.unit.tiered.segments import offsets, update
 
@@ -265,6 +272,27 @@ def test_a_pass_is_due_by_the_dirty_share_and_by_the_age_of_its_records() -> Non
         assert tier.cleaned_to() == (0, 5)
 
     on_tier(scenario, min_compaction_lag_ms=50_000)
+
+
+def test_the_time_for_which_a_partition_was_due_ends_when_it_is_not_compacted_any_more() -> None:
+    async def scenario(tier: CleanedTier) -> None:
+        for number in range(4):
+            tier.segment(*keyed(("a", f"{number}")))
+        await tier.copy()
+        with suppress(RemoteStorageError), tier.role.attempts.attempt(HOUR_MS / 1000):
+            raise RemoteStorageError("no attempt in the next hour, so that it stays due")
+        await tier.clean()
+        await tier.wait(URGENT_AFTER + 1)
+        await tier.clean()
+        assert tier.role.needs_cleaning_urgently
+        config = tier.log.config
+        tier.log.config = replace(config, cleanup_policy=("delete",))
+        await tier.clean()
+        tier.log.config = config
+        await tier.clean()
+        assert not tier.role.needs_cleaning_urgently
+
+    on_tier(scenario)
 
 
 def test_records_that_were_deleted_are_not_cleaned_any_more() -> None:

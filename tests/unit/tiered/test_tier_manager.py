@@ -14,6 +14,7 @@ from milena.node.metrics_text import render
 from milena.protocol.types import Offset
 from milena.tiered.metadata.metadata_manager import MetadataNotReady
 from milena.tiered.store.remote_storage import RemoteStorageError
+from milena.tiered.work.tier_cleaner import TierCleaner
 from milena.tiered.work.tier_manager import INITIAL_DELAY, RemoteLogManager
 from tests.unit.tiered.tiered_log import Bench, on_bench
 
@@ -71,6 +72,20 @@ def test_a_role_that_stays_the_same_goes_on_undisturbed() -> None:
         manager.take_up(bench.replica)
         assert manager.role_of(bench.replica) is not role
         assert role is not None and role.ended
+
+    managed(scenario)
+
+
+def test_the_cleaner_forgets_a_role_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    forgotten: list[object] = []
+    monkeypatch.setattr(TierCleaner, "forget", lambda _, role: forgotten.append(role))
+
+    async def scenario(bench: Bench, manager: RemoteLogManager) -> None:
+        manager.take_up(bench.replica)
+        role = manager.role_of(bench.replica)
+        bench.replica.term += 1
+        manager.take_up(bench.replica)
+        assert forgotten == [role]
 
     managed(scenario)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
-from milena.storage.cleaning.priority import JUDGED_AFTER, LEAST_RATE, URGENT_AFTER, Progress, Starved, Urgency
+from milena.storage.cleaning.priority import JUDGED_AFTER, LEAST_SHARE, URGENT_AFTER, Progress, Starved, Urgency
 from tests.unit.broker.hand_clock import HandClock
 
 
@@ -45,16 +47,25 @@ def test_a_log_whose_worker_starved_is_urgent() -> None:
     assert not urgency.is_urgent("log", 0)
 
 
-def test_a_worker_starves_that_makes_little_progress_for_some_time() -> None:
+def test_a_worker_starves_that_gets_little_cpu_time_for_a_while() -> None:
     clock = HandClock()
-    slow, fast, throttled = Progress(clock), Progress(clock), Progress(clock)
+    used = {"slow": 7.0, "fast": 7.0, "throttled": 7.0}
+    slow, fast, throttled = (Progress(clock, partial(used.get, name)) for name in used)
     clock.now += JUDGED_AFTER
     for progress in (slow, throttled):
-        progress.add(1)
-    fast.add(int((JUDGED_AFTER + 1) * LEAST_RATE))
+        progress.check()
+    used["slow"] += 1.5
+    used["fast"] += (JUDGED_AFTER + 1) * LEAST_SHARE
     clock.now += 1
-    fast.add(0)
+    fast.check()
     throttled.paused(2)
-    throttled.add(1)
-    with pytest.raises(Starved, match="2 bytes in 31 s"):
-        slow.add(1)
+    throttled.check()
+    with pytest.raises(Starved, match=r"1\.5 s of CPU in 31 s"):
+        slow.check()
+
+
+def test_a_worker_that_does_not_report_its_cpu_time_is_not_judged() -> None:
+    clock = HandClock()
+    progress = Progress(clock, lambda: None)
+    clock.now += 10 * JUDGED_AFTER
+    progress.check()

@@ -24,7 +24,6 @@ from milena.broker.controller_link.lifecycle import (
     advertised_listeners,
     supported_features,
 )
-from milena.broker.controller_link.membership import cluster_of
 from milena.broker.controller_link.producer_ids import ProducerIds
 from milena.broker.follower.fetchers import Fetchers
 from milena.broker.gauges import register_gauges
@@ -48,6 +47,7 @@ from milena.broker.replica.replication_quotas import ReplicationQuotas
 from milena.broker.waiting.purgatory import Purgatory
 from milena.config.node_config import NodeConfig
 from milena.config.tiered_rules import compacts_tier
+from milena.config.values import ConfigError
 from milena.node.api import ApiTable
 from milena.node.metadata.image import Delta, MetadataImage
 from milena.node.metrics import Metrics
@@ -407,3 +407,21 @@ class Broker:
             self._applier.take_offline(partition)
         if self._lifecycle is not None and directory.directory_id is not None:
             self._lifecycle.directory_failed(directory.directory_id)
+
+
+async def cluster_of(logs: LogManager, controller: ControllerLink, required: str | None) -> str:
+    """Return the cluster id of the log directories; that of the controller if they are not formatted. ``required``: the
+    expected id; None for any.
+
+    Raises ConfigError if the id is not the expected one, KafkaError or ChannelError if the controller does not answer.
+    """
+    formatted_for = logs.cluster_id
+    cluster_id = formatted_for or await controller.cluster_id()
+    if required and required != cluster_id:
+        source = (
+            f"the controller at {controller.address} leads"
+            if formatted_for is None
+            else "the log directories belong to"
+        )
+        raise ConfigError(f"--cluster-id or CLUSTER_ID is {required}, but {source} cluster {cluster_id}")
+    return cluster_id

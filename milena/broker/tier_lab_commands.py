@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from milena.broker.replica.partition import Partition
-from milena.tiered.shared.tier import FAILURES
-from milena.tiered.work.segment_descriptions import described_segments
+from milena.protocol.uuids import to_text
+from milena.tiered.segments.lineage import filtered, is_within_leader_epochs
+from milena.tiered.shared.tier import FAILURES, HostedReplica
 from milena.tiered.work.tier_manager import RemoteLogManager
 
 
@@ -22,3 +23,33 @@ async def segments_now(manager: RemoteLogManager, partition: Partition) -> list[
         return await described_segments(manager, partition)
     except FAILURES as error:
         raise ValueError(str(error)) from error
+
+
+async def described_segments(manager: RemoteLogManager, replica: HostedReplica) -> list[dict[str, object]]:
+    """Return the segments as plain data, by start offset; empty if the replica is not tiered. ``on_lineage`` is None
+    without a log.
+
+    Raises MetadataNotReady.
+    """
+    role = manager.role_of(replica)
+    if role is None:
+        return []
+    await manager.ready(role)
+    log = replica.log
+    lineage = [] if log is None else filtered(log.epochs.entries)
+    return [
+        {
+            "id": to_text(segment.id),
+            "start_offset": segment.start_offset,
+            "end_offset": segment.end_offset,
+            "epochs": [[entry.epoch, entry.start] for entry in segment.epochs],
+            "state": segment.state.name,
+            "size": segment.size,
+            "broker": segment.broker_id,
+            "max_timestamp_ms": segment.max_timestamp_ms,
+            "on_lineage": None
+            if log is None
+            else is_within_leader_epochs(segment, log_end=log.log_end_offset, leader_epochs=lineage),
+        }
+        for segment in manager.tier.metadata.cache(role.partition).segments()
+    ]

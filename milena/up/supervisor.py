@@ -9,22 +9,52 @@ from __future__ import annotations
 import os
 import select
 import signal
+import sys
 import time
 
 from milena.command_line.errors import UserError, reason_of
 from milena.releases import NEWEST
-from milena.up import channel, locks, nodes_file, ports, private_files, processes, tier_location, topics
+from milena.up import channel, locks, nodes_file, ports, private_files, processes, tier_location
 from milena.up.plan import check_overrides, nodes_of, read_properties, write_properties
 from milena.up.processes import PARENT_FD, NodeProcess
 from milena.up.settings import draw_cluster_id, save
-from milena.up.wakeups import ENDING, Wakeups
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Set
+
     from milena.up.layout import ClusterDir
     from milena.up.plan import NodePlan
     from milena.up.settings import Settings
     from milena.up.view import View
+
+
+ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+
+
+class Wakeups:
+    """SIGTERM, SIGINT, SIGHUP and SIGCHLD of this process as bytes in a pipe, so that one poll waits for all events.
+    One per process."""
+
+    def __init__(self) -> None:
+        self.fd, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        for number in (*ENDING, signal.SIGCHLD):
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores it
+                signal.signal(number, lambda *_: None)
+
+    def received(self) -> Set[int]:
+        """Return the signals received since the last call."""
+        try:
+            return set(os.read(self.fd, 4096))
+        except BlockingIOError:
+            return set()
+
+    def wait(self, seconds: float) -> Set[int]:
+        """Wait for a signal for at most ``seconds``; return the signals received."""
+        select.select([self.fd], [], [], seconds)
+        return self.received()
+
 
 STARTING, READY, DOWN = "starting", "ready", "down"
 ORPHANS_END = 15.0
@@ -269,7 +299,7 @@ class Supervisor:
             return
         bootstrap = ",".join(node.plan.address for node in self.nodes if node.plan.role == "broker")
         for name, partitions, replicas in self._topics_left:
-            for warning in topics.create(bootstrap, name, partitions, replicas):
+            for warning in _create_topic(bootstrap, name, partitions, replicas):
                 self._view.warn(warning)
         self._announced = True
         self._view.ready(f"ready bootstrap={bootstrap}")
@@ -305,3 +335,20 @@ def signal_all(nodes: list[SupervisedNode], number: int) -> None:
     for node in nodes:
         if node.process:
             node.process.signal(number)
+
+
+def _create_topic(bootstrap: str, name: str, partitions: str, replicas: str) -> list[str]:
+    """Create a topic with `milena topic create`, unless it exists: the supervisor does not import a client. Return
+    warnings, such as for an existing topic of another size. Raises UserError with the command's error."""
+    command = [sys.executable, "-P", "-m", "milena", "topic", "create", name, "--bootstrap-server", bootstrap]
+    command += ["--partitions", partitions, "--replicas", replicas, "--if-not-exists", "--quiet"]
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    actions = [(os.POSIX_SPAWN_DUP2, writing, 1), (os.POSIX_SPAWN_DUP2, writing, 2)]
+    pid = os.posix_spawn(sys.executable, command, os.environ, file_actions=actions)
+    os.close(writing)
+    with os.fdopen(reading, errors="replace") as output:
+        said = [line.strip() for line in output if line.strip()]
+    if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0:
+        reason = said[-1].removeprefix("milena: ") if said else "`milena topic create` printed no error"
+        raise UserError(f"--topic {name}: {reason}")
+    return [f"--topic {name}: {line.removeprefix('warning: ')}" for line in said]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from milena.client.cluster import Cluster
 from milena.client.producer import Producer
-from milena.lab.chaos.work.copies import copies_of
+from milena.lab.chaos.ending import copies_of
 from milena.lab.cluster import start_cluster
 from milena.lab.histories.copies import Copies
 from milena.lab.world.world import World, simulate

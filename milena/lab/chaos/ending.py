@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
@@ -11,14 +11,17 @@ from milena.client.admin import TOPIC_CONFIG, TOPIC_RESOURCE
 from milena.client.cluster import Cluster
 from milena.client.consumer import Consumer
 from milena.client.offsets import EARLIEST, LATEST, find_offset
+from milena.client.producer import MAX_SEQUENCE
+from milena.client.raw_reads import read_raw
 from milena.lab.chaos.holes import Hole
 from milena.lab.chaos.journal import Journal
-from milena.lab.chaos.work.copies import copies_of, repeated
 from milena.lab.chaos.work.writers import name_of
+from milena.lab.histories.copies import Copies
 from milena.lab.histories.events import AllTopics, FinalLog, FinalTopic, RequestOutcome
 from milena.lab.histories.group_events import NO_OFFSET, OffsetFetch
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.errors import ErrorCode, KafkaError, retriable
+from milena.protocol.records.batch import iter_batches
 from milena.protocol.types import TopicPartition
 
 T = TypeVar("T")
@@ -145,3 +148,30 @@ class Ending:
             head = (group, "", begun, self._journal.now(), RequestOutcome.OK)
             for place in places:
                 self._journal.note(OffsetFetch(*head, place, offsets.get(place, NO_OFFSET)))
+
+
+COPY_BYTES: Final = 1 << 16
+"""Maximum bytes of one read of a batch."""
+
+
+def repeated(records: Iterable[tuple[int, str]]) -> dict[str, list[int]]:
+    """Return the values that ``records`` (offset, value) have at several offsets, with the offsets. "" is the value of
+    tombstones."""
+    offsets: dict[str, list[int]] = {}
+    for offset, value in records:
+        offsets.setdefault(value, []).append(offset)
+    return {value: places for value, places in offsets.items() if value and len(places) > 1}
+
+
+async def copies_of(client: Cluster, place: TopicPartition, value: str, offsets: Sequence[int]) -> Copies:
+    """Return the copies of a value. Left out are copies that the cleaner has removed since the log was read, and those
+    in a batch without a producer id. Raises KafkaError, ChannelError."""
+    found: list[tuple[int, int, int, int]] = []
+    for offset in offsets:
+        raw = await read_raw(client, *place, offset, committed=False, max_bytes=COPY_BYTES)
+        batch = next(iter_batches(memoryview(raw.data)), None)
+        if batch is None or not batch.has_producer_id or not batch.base_offset <= offset <= batch.last_offset:
+            continue
+        sequence = (batch.base_sequence + offset - batch.base_offset) % MAX_SEQUENCE
+        found.append((offset, batch.producer_id, batch.producer_epoch, sequence))
+    return Copies(place, value, tuple(found))

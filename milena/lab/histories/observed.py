@@ -9,8 +9,7 @@ from typing import Final
 from milena.lab.histories.copies import Copies, duplicate
 from milena.lab.histories.events import ACKS_ALL, AllowedDeletion, FinalLog, Hole, Poll, RequestOutcome, Send, Void
 from milena.lab.histories.lanes import Lanes
-from milena.lab.histories.series import Series
-from milena.lab.histories.sessions import Jump, ReadSessions
+from milena.lab.histories.sessions import Jump, ReadSessions, Series
 
 Finding = tuple[str, str]
 EVERYTHING: Final = float("inf")

@@ -10,13 +10,16 @@ from milena.lab.histories.events import Void
 from milena.lab.invariants.broken import demand
 from milena.lab.invariants.images import RegistrationChange
 from milena.lab.invariants.ledger import Ledger
+from milena.lab.invariants.log_cursor import batches_in
 from milena.lab.invariants.observed_broker import ObservedBroker
 from milena.lab.invariants.promises import Promises
 from milena.lab.invariants.remains import remains, whole_until
 from milena.lab.invariants.replicas import ObservedReplica, PartitionKey, ReplicaRules
 from milena.lab.invariants.tiers import TierRules
+from milena.lab.world.disk import Storage
 from milena.node.metadata.image import TOPIC_RESOURCE, MetadataImage, PartitionImage
 from milena.protocol.types import NodeId
+from milena.storage.files.names import LOG
 from milena.storage.log.flush import SYNCED_FIRST
 from milena.storage.log.unified_log import UnifiedLog
 
@@ -215,3 +218,20 @@ def _epoch_at(log: UnifiedLog, offset: int) -> int:
         return -1
     epochs = [entry.epoch for entry in log.epochs.entries if entry.start <= offset]
     return epochs[-1] if epochs else -1
+
+
+def check_epochs(where: str, storage: Storage, log: UnifiedLog) -> None:
+    """Check that every epoch in the leader epoch cache with offsets in the local log has a batch. Raises
+    InvariantBroken."""
+    epochs_in_batches = {
+        batch.epoch for segment in log.segments for batch in batches_in(storage.files[segment.path(LOG)].data)
+    }
+    entries = log.epochs.entries
+    for number, entry in enumerate(entries):
+        end = entries[number + 1].start if number + 1 < len(entries) else log.log_end_offset
+        if max(entry.start, log.local_log_start_offset) < end:
+            demand(
+                entry.epoch in epochs_in_batches,
+                where,
+                f"epoch {entry.epoch}, from {entry.start} to {end}, has no batch",
+            )

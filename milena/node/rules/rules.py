@@ -15,23 +15,31 @@ import asyncio
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
-from milena.node.api import Answers, RequestContext
+from milena.node.api import Answers, RefusedPartitions, RequestContext
 from milena.node.rules.answers_decorator import AnswersDecorator
-from milena.node.rules.fetch_refusals import is_refused_by_handler, refused
 from milena.node.rules.tracing import Exchanges, TracedAnswers, new_trace
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
+from milena.protocol.schemas.registry import Role
 from milena.runtime.clock import Clock
 from milena.runtime.randomness import Randomness
 
 if TYPE_CHECKING:
-    from milena.node.rules.dispatching import RequestDispatcher
     from milena.node.rules.rule_topics import SessionPartitions
     from milena.runtime.network import Part
+
+
+class RequestDispatcher(Protocol):
+    """Runs requests, or answers them with an error."""
+
+    @property
+    def role(self) -> Role: ...
+    def run(self, ctx: RequestContext, body: memoryview) -> None: ...
+    def fail(self, ctx: RequestContext, body: memoryview, error: KafkaError) -> None: ...
 
 
 class RuleAction(enum.Enum):
@@ -387,3 +395,26 @@ def uuid_namer(topics: Callable[[], Mapping[UUID, Named]]) -> Callable[[UUID], s
         return None if topic is None else str(topic.name)
 
     return name_of
+
+
+ERROR_SINCE: Final = 7
+"""The first version whose response has an error code for the whole request."""
+
+
+def is_refused_by_handler(role: Role, key: int, version: int, topic: str | None) -> bool:
+    """Whether the handler, not the dispatcher, refuses such a request for a rule with this ``topic`` (None: any
+    topic)."""
+    return role is Role.BROKER and key == ApiKey.FETCH and (topic is not None or version < ERROR_SINCE)
+
+
+def refused(
+    topic: str | None, partition: int | None, error: ErrorCode, *, handled: bool, is_over: Callable[[], bool]
+) -> RefusedPartitions:
+    """Return the partitions that a rule refuses: all if ``topic`` is None. If ``is_over`` returns True when the answer
+    is made, because the rule has been released, the answer is not changed."""
+
+    def error_of(name: str | None, index: int) -> ErrorCode:
+        matches = topic is None or (name == topic and partition in (None, index))
+        return error if matches and not (handled and is_over()) else ErrorCode.NONE
+
+    return RefusedPartitions(error_of, handled)

@@ -65,7 +65,7 @@ class Urgency(Generic[K]):
 
 
 class Progress:
-    """The progress of one round with low priority. ``cpu_seconds``: returns the CPU time that the worker has reported so
+    """The progress of one round with low priority. ``cpu_seconds`` returns the CPU time that the worker has reported so
     far; None if it does not report it, as in the simulation."""
 
     def __init__(self, clock: Clock, cpu_seconds: Callable[[], float | None]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from milena.broker.controller_link.controller_link import ControllerLink
 from milena.broker.controller_link.lifecycle import Lifecycle, Registration
-from milena.broker.controller_link.membership import cluster_of
+from milena.broker.server import cluster_of
 from milena.config.values import ConfigError
 from milena.lab.world.world import World, simulate
 from milena.protocol.errors import ErrorCode, KafkaError

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from milena.commands import history
-from milena.lab.chaos.work.copies import repeated
+from milena.lab.chaos.ending import repeated
 from milena.lab.histories.checker import Violation, check
 from milena.lab.histories.copies import Copies
 from milena.lab.histories.events import Event, FinalLog, RequestOutcome, Send, from_line, to_line, write

@@ -23,7 +23,7 @@ from milena.lab.chaos.holes import Hole
 from milena.lab.chaos.simulated.faults import SimulatedFaults
 from milena.lab.cluster import SimulatedCluster, host_of
 from milena.lab.histories.events import Event
-from milena.lab.invariants.compacted_epochs import check_epochs
+from milena.lab.invariants.logs import check_epochs
 from milena.lab.invariants.tiers import Freed
 from milena.lab.world.tiering import FOLDER
 from milena.protocol.types import NodeId, Offset, TopicPartition

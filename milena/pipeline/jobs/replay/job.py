@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from milena.pipeline.brokers import Brokers
 from milena.pipeline.errors import PipelineError, recreated
 from milena.pipeline.jobs.progress import Progress, silent
-from milena.pipeline.jobs.replay.target import ends_of
 from milena.pipeline.jobs.results import Results, shown, topics_of
 from milena.pipeline.jobs.units import Unit, planned, records_of
+from milena.pipeline.loops import LoopThread
 from milena.pipeline.options import SourceOptions, offsets_of, source_options
 from milena.pipeline.position import Position
-from milena.protocol.types import TopicPartition
+from milena.protocol.types import ZERO_UUID, TopicPartition
+from milena.protocol.uuids import to_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -174,3 +176,25 @@ def _kept(results: Results, number: int) -> Position | None:
         return None
     with open(path, encoding="utf-8") as file:
         return Position(*offsets_of(path, file.read()))
+
+
+def ends_of(bootstrap: str, places: Iterable[TopicPartition]) -> Position:
+    """Return the end offsets of the logs of these partitions, and the ids of their topics. Raises PipelineError, also
+    if a partition does not exist."""
+    wanted = sorted(places)
+    with LoopThread() as loop:
+        brokers = Brokers(loop, source_options({"kafka.bootstrap.servers": bootstrap, "subscribePattern": ".*"}))
+        topics = brokers.topics()
+        for topic, number in wanted:
+            view = topics.get(topic)
+            if view is None or view.error:
+                raise PipelineError(
+                    f"there is no topic {topic} at {bootstrap}: create it with as many partitions as its source"
+                )
+            if number not in view.partitions:
+                raise PipelineError(
+                    f"topic {topic} at {bootstrap} has {len(view.partitions)} partitions, but there are records of "
+                    f"partition {number}"
+                )
+        ids = {topic: to_text(topics[topic].id or ZERO_UUID) for topic, _ in wanted}
+        return Position({place: brokers.bounds(*place)[1] for place in wanted}, ids)

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE: Final = 0.02
 LAST_PAUSE: Final = 1.0
-UNKNOWN_AUTHORIZED_OPERATIONS: Final = -(2**31)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,6 @@ RANGES: Final[Mapping[str, tuple[int, int]]] = {
 """The lowest and highest level of each feature in Kafka 4.4."""
 
 LATEST_METADATA_VERSION: Final = 33
-MINIMUM_METADATA_VERSION: Final = 7
 
 _INTERNAL_VERSIONS: Final = (
     ("3.3", 3, 7),

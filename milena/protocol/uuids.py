@@ -5,8 +5,6 @@ from __future__ import annotations
 from binascii import Error, a2b_base64, b2a_base64
 from uuid import UUID
 
-_RESERVED_BELOW = 100
-
 
 def to_text(value: UUID) -> str:
     """Return Kafka's text form."""
@@ -21,11 +19,6 @@ def from_text(text: str) -> UUID:
         return UUID(bytes=a2b_base64(text.translate(_FROM_URL).encode("ascii") + b"==", strict_mode=True))
     except (Error, UnicodeEncodeError, ValueError) as error:
         raise ValueError(f"{text!r} is no UUID: Kafka writes 22 characters of URL-safe base64") from error
-
-
-def is_reserved(value: UUID) -> bool:
-    """Whether Kafka reserves this id: the first 100, some of which mean states of log directories."""
-    return value.int < _RESERVED_BELOW
 
 
 _TO_URL = str.maketrans("+/", "-_")

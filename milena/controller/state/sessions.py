@@ -79,6 +79,3 @@ class Sessions:
             if not broker.fenced and (progress := self.progress(broker.id)).shutdown_offset is None
         ]
         return min(offsets, default=None)
-
-    def last_contact(self, broker: int, epoch: int) -> float | None:
-        return self._contacts.get((broker, epoch))

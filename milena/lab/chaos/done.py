@@ -21,7 +21,6 @@ from milena.lab.histories.keyed import FullRead, KeyedWrite
 from milena.lab.histories.machine import MachineStall, SessionTimeout
 
 COMMITS: Final = "commits"
-CHANGES: Final = "changes"
 READS: Final = {TAIL: "at the tail", FROM_START: "from the start", EVERYTHING: "of compacted topics"}
 """The readers of a library, and how the verdict names one that never read."""
 

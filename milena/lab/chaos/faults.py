@@ -474,8 +474,3 @@ FAULTS: Final[Mapping[Kind, FaultKind]] = {
 def has(kind: Kind, trait: Trait) -> bool:
     """Whether all faults of a kind have a trait."""
     return trait in FAULTS[kind].traits
-
-
-def kinds_with(trait: Trait) -> frozenset[Kind]:
-    """The kinds that have a trait."""
-    return frozenset(kind for kind in FAULTS if has(kind, trait))

@@ -100,8 +100,3 @@ def parse_response_header(key: int, version: int, frame: Data) -> tuple[int, mem
         else:
             reader.skip_tags()
     return correlation_id, reader.rest()
-
-
-def peek_correlation_id(frame: Data) -> int:
-    """Return the correlation id of a response, to look up its API and version. Raises DecodeError."""
-    return Reader(frame).int32()

@@ -137,9 +137,6 @@ class Reader:
             return byte
         return self._variable(5)
 
-    def uvarlong(self) -> int:
-        return self._variable(10)
-
     def varint(self) -> int:
         value = self._variable(5)
         return (value >> 1) ^ -(value & 1)

@@ -234,9 +234,3 @@ def advertised(role: Role, release: str = NEWEST) -> dict[ApiKey, VersionRange]:
         if api.advertised_min is not None and api.key in ranges:
             ranges[api.key] = VersionRange(api.advertised_min, ranges[api.key].max)
     return ranges
-
-
-def is_flexible(key: int, version: int) -> bool:
-    """Whether this version has tagged fields and compact strings (KIP-482). Raises KeyError for an unknown key."""
-    flexible = REGISTRY[key].flexible
-    return flexible is not None and version >= flexible

@@ -129,11 +129,6 @@ class LeaderEpochCache:
         epoch = entries[higher - 1].epoch if higher else requested
         return EpochEnd(epoch, entries[higher].start)
 
-    def previous_entry(self, epoch: LeaderEpoch) -> EpochEntry | None:
-        """Return the last entry before ``epoch``, which need not be in the cache."""
-        index = bisect_left(self._entries, epoch, key=_EPOCH)
-        return self._entries[index - 1] if index else None
-
     def next_entry(self, epoch: LeaderEpoch) -> EpochEntry | None:
         """Return the first entry after ``epoch``, which need not be in the cache."""
         index = bisect_right(self._entries, epoch, key=_EPOCH)

@@ -7,13 +7,17 @@ from collections.abc import Collection
 
 import pytest
 
-from milena.lab.chaos.faults import CLIENTS, FAULTS, Kind, Notice, Shape, Step, Trait, has, kinds_with
+from milena.lab.chaos.faults import CLIENTS, FAULTS, Kind, Notice, Shape, Step, Trait, has
 from milena.lab.chaos.plan import UNSAFE_FIRST, Round, go_together, in_rounds, overlapping, overlaps, plan, within
 from milena.lab.histories.progress import PATIENCE
 
 SHAPE = Shape([1, 2, 3], 100, session=3.0, lag=5.0)
 LONG = 2000.0
 ROUNDS = [kind for kind in Kind if in_rounds(kind)]
+
+
+def kinds_with(trait: Trait) -> frozenset[Kind]:
+    return frozenset(kind for kind in FAULTS if has(kind, trait))
 
 
 def long_plans() -> list[Round]:

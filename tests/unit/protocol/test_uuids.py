@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milena.protocol.uuids import from_text, is_reserved, to_text
+from milena.protocol.uuids import from_text, to_text
 
 
 def test_the_form_is_javas() -> None:
@@ -25,10 +25,3 @@ def test_every_uuid_is_read_back(value: UUID) -> None:
 def test_any_other_text_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="22 characters"):
         from_text(text)
-
-
-def test_the_first_hundred_are_reserved() -> None:
-    assert is_reserved(UUID(int=0))
-    assert is_reserved(UUID(int=99))
-    assert not is_reserved(UUID(int=100))
-    assert not is_reserved(UUID(int=1 << 64))

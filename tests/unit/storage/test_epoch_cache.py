@@ -90,11 +90,10 @@ def test_the_entries_of_a_range_begin_at_its_first_offset() -> None:
     assert len(cache.entries) == 3
 
 
-def test_the_previous_and_next_entries_of_an_epoch_are_found() -> None:
+def test_the_next_entry_of_an_epoch_is_found() -> None:
     cache = cache_of((1, 10), (3, 30))
-    assert cache.previous_entry(LeaderEpoch(2)) == cache.previous_entry(LeaderEpoch(3)) == (1, 10)
     assert cache.next_entry(LeaderEpoch(1)) == cache.next_entry(LeaderEpoch(2)) == (3, 30)
-    assert cache.previous_entry(LeaderEpoch(1)) is cache.next_entry(LeaderEpoch(3)) is None
+    assert cache.next_entry(LeaderEpoch(3)) is None
 
 
 writers = st.lists(st.integers(0, 5), min_size=1, max_size=40).map(sorted)

@@ -106,6 +106,12 @@ class Bench:
                 raise TimeoutError("not all partitions are led")
             time.sleep(0.2)
 
+    def until_coordinating(self) -> None:
+        """Wait until the broker coordinates the group."""
+        fields = {"key_type": 0, "coordinator_keys": [GROUP]}
+        while self.ask(self.broker, ApiKey.FIND_COORDINATOR, 4, **fields).coordinators[0].error_code:
+            time.sleep(0.2)
+
     def register_pretenders(self) -> None:
         for broker in PRETENDERS:
             directory = uuid4()
@@ -547,6 +553,7 @@ def main(arguments: list[str]) -> int:
         blank = {"num_partitions": PARTITIONS, "replication_factor": 1, "assignments": (), "configs": ()}
         bench.create([{"name": name, **blank} for name in bench.names])
         bench.until_led()
+        bench.until_coordinating()
         bench.register_pretenders()
         print("| request | MiB sent; received | s | loop held, CPU ms | small requests, ms | errors |")
         print("|---|---|---|---|---|---|")

@@ -157,3 +157,10 @@ def test_the_terminal_gets_the_verdict_as_a_table_also_without_plotly(
     rows = [line.split() for line in printed]
     assert ["no", "recovery", "1"] in rows
     assert ["kill", "1", "1", "0", "0", "3.5", "s", "3.5", "s"] in rows
+
+
+def test_a_fault_that_was_not_carried_out_does_not_count() -> None:
+    figures = Figures()
+    figures.add(Fault(Kind.TIER_UNMOUNTED, (), 1.0, 2.0, effect=Effect.OMITTED))
+    figures.add(Fault(Kind.KILL, (1,), 3.0, 4.0, effect=Effect.SEEN))
+    assert [fault.kind for fault in figures.faults] == [Kind.KILL]

@@ -258,6 +258,10 @@ class Controller:
         address = self.advertised().get(listener_name)
         return () if address is None else (NodeEndpoint(self.node_id, *address),)
 
+    def write(self, result: Result[T]) -> None:
+        """Write a part of a command's records now; a later ``commit`` waits for them, too. Raises KafkaError."""
+        self.metadata.write(result.records, atomic=result.atomic)
+
     def commit(self, result: Result[T], answer: Callable[[T], F]) -> F | Awaitable[F]:
         """Write a command's records now; the response is sent once they are committed. Raises KafkaError."""
         committed = self.metadata.write(result.records, atomic=result.atomic)

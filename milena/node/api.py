@@ -36,9 +36,10 @@ from milena.runtime.network import Part
 P = ParamSpec("P")
 T = TypeVar("T")
 Fields: TypeAlias = Mapping[str, object]
-Reply: TypeAlias = T | Awaitable[T | None] | Cooperative[T | None] | None
+Reply: TypeAlias = T | Awaitable[T | None] | Cooperative[T | Awaitable[T | None] | None] | None
 """What ``handle`` returns: the fields of a response, or an awaitable or cooperative work that returns them. In compiled
-modules an Awaitable is a Generator, too, so check for Awaitable first."""
+modules an Awaitable is a Generator, too, so check for Awaitable first. Only work that has yielded may return an
+Awaitable."""
 Answer: TypeAlias = Reply[Fields]
 # Modules are found by name; each declares what it uses of the node, and the type of its request.
 Handle: TypeAlias = Callable[[Any, "RequestContext", Any], Answer]

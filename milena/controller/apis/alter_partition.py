@@ -5,13 +5,17 @@ v3 names each ISR member with its broker epoch (KIP-903); in v2 no epoch is chec
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 from uuid import UUID
 
 from milena.controller.commands.alter_partition import EPOCH_UNCHECKED, Outcome, Proposal, alter_partitions
-from milena.controller.state.result import Committing
+from milena.controller.state.result import Committing, Result
 from milena.node.api import Reply, RequestContext
+from milena.protocol.cooperative import Cooperative
 from milena.protocol.errors import ErrorCode
+from milena.protocol.metadata_records import PartitionChangeRecord
 from milena.protocol.types import ZERO_UUID, NodeId
 
 if TYPE_CHECKING:
@@ -24,8 +28,11 @@ if TYPE_CHECKING:
     from milena.runtime.limited_log import LimitedLog
 
 EPOCHS_SINCE: Final = 3
+PARTITIONS_PER_YIELD: Final = 500
+"""Partitions that are altered between two yields; their records are one write."""
 
 Outcomes: TypeAlias = list[tuple[UUID, list[Outcome]]]
+Proposals: TypeAlias = list[tuple[UUID, list[Proposal]]]
 
 
 class Needs(Committing, Protocol):
@@ -38,13 +45,50 @@ class Needs(Committing, Protocol):
 def handle(node: Needs, ctx: RequestContext, request: AlterPartitionRequest) -> Reply[AlterPartitionResponseFields]:
     if not request.topics:
         return _answer([])
-    proposals = [
-        (topic.topic_id or ZERO_UUID, [_proposal(ctx.version, partition) for partition in topic.partitions])
-        for topic in request.topics
-    ]
-    result = alter_partitions(node.state, request.broker_id, request.broker_epoch, proposals)
+    parts = _parts(ctx.version, request)
+    first, second = next(parts), next(parts, None)
+    if second is not None:
+        return _alter_parts(node, request, chain((first, second), parts))
+    result = alter_partitions(node.state, request.broker_id, request.broker_epoch, first)
     _log_refusals(node, request.broker_id, result.response)
     return node.commit(result, _answer)
+
+
+def _parts(version: int, request: AlterPartitionRequest) -> Iterator[Proposals]:
+    """Yield the proposals, some at a time."""
+    part: Proposals = []
+    size = 0
+    for topic in request.topics:
+        for first in range(0, max(len(topic.partitions), 1), PARTITIONS_PER_YIELD):
+            some = topic.partitions[first : first + PARTITIONS_PER_YIELD]
+            part.append((topic.topic_id or ZERO_UUID, [_proposal(version, partition) for partition in some]))
+            size += len(some)
+            if size >= PARTITIONS_PER_YIELD:
+                yield part
+                part, size = [], 0
+    if part:
+        yield part
+
+
+def _alter_parts(
+    node: Needs, request: AlterPartitionRequest, parts: Iterable[Proposals]
+) -> Cooperative[AlterPartitionResponseFields | Awaitable[AlterPartitionResponseFields]]:
+    """Decide on each part with the metadata of that moment: the partitions of a request do not depend on each other."""
+    outcomes: Outcomes = []
+    altered: set[tuple[UUID, int]] = set()
+    for part in parts:
+        result = alter_partitions(node.state, request.broker_id, request.broker_epoch, part, altered=altered)
+        _log_refusals(node, request.broker_id, result.response)
+        node.write(result)
+        changes = (record for record in result.records if isinstance(record, PartitionChangeRecord))
+        altered.update((change.topic_id, change.partition_id) for change in changes)
+        for topic_id, of_topic in result.response:
+            if outcomes and outcomes[-1][0] == topic_id:
+                outcomes[-1][1].extend(of_topic)
+            else:
+                outcomes.append((topic_id, of_topic))
+        yield
+    return node.commit(Result((), outcomes), _answer)
 
 
 def _log_refusals(node: Needs, broker: int, outcomes: Outcomes) -> None:

@@ -8,7 +8,7 @@ incarnation that the leader saw fetching (KIP-903); the reason logged for a reje
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -68,8 +68,11 @@ def alter_partitions(
     sender: int,
     broker_epoch: int,
     proposals: Sequence[tuple[UUID, Sequence[Proposal]]],
+    *,
+    altered: Container[tuple[UUID, int]] = (),
 ) -> Result[list[tuple[UUID, list[Outcome]]]]:
-    """Accept or reject each proposal; outcomes are in the order of proposals. Raises KafkaError(STALE_BROKER_EPOCH)."""
+    """Accept or reject each proposal; outcomes are in the order of proposals. ``altered``: topic id and number of the
+    partitions that earlier parts of the same request have altered. Raises KafkaError(STALE_BROKER_EPOCH)."""
     state.checked_broker(sender, broker_epoch)
     records: dict[tuple[UUID, int], PartitionChangeRecord] = {}
     outcomes: list[tuple[UUID, list[Outcome]]] = []
@@ -79,8 +82,22 @@ def alter_partitions(
             unknown = [Outcome(p.partition, ErrorCode.UNKNOWN_TOPIC_ID, reason="no such topic") for p in of_topic]
             outcomes.append((topic_id, unknown))
         else:
-            outcomes.append((topic_id, [_alter(state, sender, topic, proposal, records) for proposal in of_topic]))
+            outcomes.append(
+                (
+                    topic_id,
+                    [
+                        _repeated(proposal.partition)
+                        if (topic_id, proposal.partition) in altered
+                        else _alter(state, sender, topic, proposal, records)
+                        for proposal in of_topic
+                    ],
+                )
+            )
     return Result(list(records.values()), outcomes, atomic=False)
+
+
+def _repeated(partition: int) -> Outcome:
+    return Outcome(partition, ErrorCode.INVALID_UPDATE_VERSION, reason="the partition is in the request twice")
 
 
 def _alter(
@@ -92,7 +109,7 @@ def _alter(
 ) -> Outcome:
     number = proposal.partition
     if (topic.id, number) in records:
-        return Outcome(number, ErrorCode.INVALID_UPDATE_VERSION, reason="the partition is in the request twice")
+        return _repeated(number)
     present = topic.partitions.get(number)
     refusal = check(state.image.brokers, sender, present, proposal)
     if refusal is not None:

@@ -36,6 +36,10 @@ class Committing(Protocol):
     @property
     def state(self) -> ControllerState: ...
 
+    def write(self, result: Result[T]) -> None:
+        """Write a part of a command's records now; a later ``commit`` waits for them, too. Raises KafkaError."""
+        ...
+
     def commit(self, result: Result[T], answer: Callable[[T], F]) -> F | Awaitable[F]:
         """Write a command's records now; the response is sent once they are committed. Raises KafkaError."""
         ...

@@ -147,6 +147,8 @@ class Dispatcher:
         if answer is None or isinstance(answer, Awaitable):
             return answer
         fields = answer if isinstance(answer, Mapping) else (yield from answer)
+        if isinstance(fields, Awaitable):
+            return fields
         if fields is not None:
             ctx.respond_fields(**fields)
         return None
@@ -203,9 +205,11 @@ class Dispatcher:
         ctx.respond_fields(**fields)
 
 
-def _answered(ctx: RequestContext, work: Cooperative[Fields | None]) -> Cooperative[Pending]:
-    """Run ``work``, then answer with the fields that it returns."""
+def _answered(ctx: RequestContext, work: Cooperative[Fields | Pending]) -> Cooperative[Pending]:
+    """Run ``work``, then answer with the fields that it returns, unless it returns an awaitable of them."""
     fields = yield from work
+    if isinstance(fields, Awaitable):
+        return fields
     if fields is not None:
         ctx.respond_fields(**fields)
     return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 from uuid import UUID
 
+from milena.broker.groups import store
 from milena.broker.groups.group import Group
 from milena.broker.groups.model import CommittedOffset
 from milena.broker.groups.offsets import commit_refusal
@@ -66,18 +67,21 @@ class _Commit:
         """The results of partitions in ``offsets``."""
         self.offsets: dict[TopicPartition, CommittedOffset] = {}
 
-    def remove_deleted_topics(self, image: MetadataImage, error: ErrorCode) -> None:
-        """Set ``error`` for topics that were deleted while the request was read. Their offsets must not be committed:
-        those in the groups have been removed already."""
+    def remove_deleted_topics(self, image: MetadataImage, error: ErrorCode) -> bool:
+        """Set ``error`` for topics that were deleted since their partitions were read. Their offsets must not be
+        committed: those in the groups have been removed already. Returns whether there are such topics."""
         deleted = {topic_id for topic_id in self.topic_ids if topic_id not in image.topics_by_id}
         if not deleted:
-            return
+            return False
+        for topic_id in deleted:
+            del self.topic_ids[topic_id]
         _set_error([result for result in self.existing if result[0] in deleted], error)
         self.existing = [result for result in self.existing if result[0] not in deleted]
         self.accepted = [result for result in self.accepted if result[0] not in deleted]
         self.offsets = {
             partition: offset for partition, offset in self.offsets.items() if offset.topic_id not in deleted
         }
+        return True
 
     @property
     def answer(self) -> OffsetCommitResponseFields:
@@ -90,8 +94,11 @@ def handle(
     """Topics and partitions that do not exist have their own error, whatever the error of the group is. If there are no
     others, the group is not looked up, as in Kafka's handleOffsetCommitRequest."""
     commit = yield from _read(node, ctx, request)
-    # The reading may have yielded, and a topic may have been deleted since its partitions were read.
-    commit.remove_deleted_topics(node.image, _unknown_topic_error(ctx))
+    now_ms = node.runtime.clock.time_ms()
+    batch = yield from store.offset_batch(request.group_id, commit.offsets, now_ms)
+    # The work so far may have yielded, and a topic may have been deleted since its partitions were read.
+    while commit.remove_deleted_topics(node.image, _unknown_topic_error(ctx)):
+        batch = yield from store.offset_batch(request.group_id, commit.offsets, now_ms)
     if not commit.existing:
         return commit.answer
     try:
@@ -107,7 +114,7 @@ def handle(
         ctx.respond_fields(**commit.answer)
 
     if commit.offsets:
-        shard.commit(group, commit.offsets, committed)
+        shard.commit(group, commit.offsets, committed, batch)
     else:  # all metadata were too long: the look-up may have created the group
         shard.after_request(group)
         committed(ErrorCode.NONE)

@@ -205,10 +205,20 @@ class Shard:
 
     # -- writes
 
-    def commit(self, group: Group, changes: Mapping[TopicPartition, CommittedOffset], done: Persisted) -> None:
-        """Write offsets. ``done`` is called when they are committed, or with an error."""
+    def commit(
+        self,
+        group: Group,
+        changes: Mapping[TopicPartition, CommittedOffset],
+        done: Persisted,
+        batch: bytes | None = None,
+    ) -> None:
+        """Write offsets. ``done`` is called when they are committed, or with an error. ``batch``: their
+        ``store.offset_batch``, if it was built already."""
         try:
-            self._write_offsets(group, changes, [], done)
+            if batch is None:
+                self._write_offsets(group, changes, [], done)
+            else:
+                self._write_batch(group, changes, batch, done)
         finally:
             self.after_request(group)
 
@@ -313,8 +323,13 @@ class Shard:
         if not changes and not group_records:
             self.when_all_committed(done)
             return True
+        records = [*store.offset_records(group.group_id, changes), *group_records]
+        return self._write_batch(group, changes, store.batch(records, self._clock.time_ms()), done)
+
+    def _write_batch(self, group: Group, changes: Changes, batch: bytes, done: Persisted) -> bool:
+        """Append the batch with ``changes`` and apply these in memory. Returns whether it was appended."""
         try:
-            end = self._append([*store.offset_records(group.group_id, changes), *group_records])
+            end = self._append(batch)
         except KafkaError as error:
             done(error.code)
             return False
@@ -329,7 +344,7 @@ class Shard:
 
     def _write_group(self, group: Group, value: GroupMetadataValue, done: Persisted) -> ErrorCode:
         try:
-            end = self._append([store.group_record(group.group_id, value)])
+            end = self._append(store.batch([store.group_record(group.group_id, value)], self._clock.time_ms()))
         except KafkaError as error:
             return error.code
         if end <= group.logged_end or (group.logged is not None and value.generation < group.logged.generation):
@@ -347,13 +362,13 @@ class Shard:
         self._try(group, lambda: done(error))
         self.arm(group)
 
-    def _append(self, records: list[store.KeyValue]) -> int:
-        """Append records as one batch. Returns the offset after it. Raises KafkaError with a code for the
+    def _append(self, batch: bytes) -> int:
+        """Append a batch. Returns the offset after it. Raises KafkaError with a code for the
         coordinator's client, see ``store.client_error``."""
         if self.closed:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         try:
-            end = self._log.append(store.batch(records, self._clock.time_ms()))
+            end = self._log.append(batch)
         except KafkaError as error:
             raise KafkaError(store.client_error(error.code), error.message) from error
         self._journal.advance(self._log.high_watermark)

@@ -9,9 +9,10 @@ from typing import Final, TypeAlias
 
 from milena.broker.groups.group import Group
 from milena.broker.groups.model import CommittedOffset, Member
+from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records import coordinator_records as records
-from milena.protocol.records.records import Record, build_batch
+from milena.protocol.records.records import BatchBuilder, Record, build_batch
 from milena.protocol.types import TopicPartition
 
 KeyValue: TypeAlias = tuple[bytes, bytes | None]
@@ -52,6 +53,19 @@ def offset_records(group_id: str, offsets: Mapping[TopicPartition, CommittedOffs
         )
         for (topic, partition), committed in offsets.items()
     ]
+
+
+def offset_batch(
+    group_id: str, offsets: Mapping[TopicPartition, CommittedOffset | None], now_ms: int
+) -> Cooperative[bytes]:
+    """One uncompressed batch of offset records; empty if there are none. Yields between records."""
+    builder, budget = BatchBuilder(), YieldBudget()
+    for partition, committed in offsets.items():
+        ((key, value),) = offset_records(group_id, {partition: committed})
+        builder.append(timestamp=now_ms, key=key, value=value)
+        if budget.spend(1):
+            yield
+    return builder.build() if builder.count else b""
 
 
 def group_value(group: Group, assignments: Mapping[str, bytes] | None) -> records.GroupMetadataValue:

@@ -8,11 +8,14 @@ from uuid import UUID
 import pytest
 
 from milena.broker.apis import offset_commit, offset_fetch
+from milena.broker.groups import store
 from milena.node.metadata.image import TopicImage
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.cooperative import YieldBudget
 from milena.protocol.errors import ErrorCode
+from milena.protocol.records.batch import BatchView
 from milena.protocol.records.consumer_protocol import Subscription, encode_consumer_message
+from milena.protocol.records.records import iter_records
 from milena.protocol.requests import messages
 from tests.unit.broker.fixtures import ME, Bench, Request, at_once, led_by
 from tests.unit.broker.groups.served import Groups, code_of
@@ -337,6 +340,27 @@ def test_offsets_of_a_topic_deleted_during_the_request_are_not_committed(
     del groups.node.image.topics["gone"], groups.node.image.topics_by_id[gone.id]
     assert at_once(steps) is None
     assert [topic.partitions[0].error_code for topic in request.response.topics] == [code, NONE]
+    assert list(groups.shard.committed_offsets("g")) == [("t", 0)]
+
+
+def test_the_batch_of_a_large_commit_is_built_again_without_a_topic_deleted_meanwhile(
+    groups: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "YieldBudget", partial(YieldBudget, 1))
+    gone = another_topic(groups, "gone")
+    given = [{"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}]
+    topics = [{"name": name, "partitions": given} for name in ("gone", "t")]
+    request = Request(ApiKey.OFFSET_COMMIT, 9)
+    fields = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", "topics": topics}
+    decoded = messages.decode_request(
+        ApiKey.OFFSET_COMMIT, 9, messages.encode_request(ApiKey.OFFSET_COMMIT, 9, **fields)
+    )
+    steps = offset_commit.handle(groups.node, request.ctx, decoded)
+    next(steps)
+    assert not groups.log.batches, "the batch is not complete"
+    del groups.node.image.topics["gone"], groups.node.image.topics_by_id[gone.id]
+    assert at_once(steps) is None
+    assert [len(list(iter_records(BatchView(memoryview(batch))))) for batch in groups.log.batches] == [1]
     assert list(groups.shard.committed_offsets("g")) == [("t", 0)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from milena.broker.replica.isr_proposals import IsrProposal
 from milena.broker.replica.meters import IsrMeters
@@ -12,6 +12,9 @@ from milena.node.metadata.image import BrokerImage, MetadataImage
 from milena.protocol.types import BrokerEpoch, NodeId
 from milena.runtime.clock import Clock
 from milena.runtime.tasks import Tasks
+
+PARTITIONS_PER_YIELD: Final = 1_000
+"""Partitions whose ISR is checked before the loop runs other work."""
 
 
 class ProposalQueue(Protocol):
@@ -80,5 +83,7 @@ class Replication:
     async def _check_isrs(self, partitions: Iterable[IsrPartition]) -> None:
         while True:
             await self._clock.sleep(self.lag_ms / 2000)
-            for partition in list(partitions):
+            for number, partition in enumerate(list(partitions), 1):
                 partition.check_isr()
+                if not number % PARTITIONS_PER_YIELD:
+                    await self._clock.sleep(0)

@@ -6,7 +6,7 @@ This module only encodes and decodes. Logs and log directories decide when a fil
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
@@ -23,7 +23,17 @@ class CorruptCheckpoint(ValueError):
 
 def encode_offsets(offsets: Mapping[TopicPartition, Offset]) -> bytes:
     """Encode an offset checkpoint: ``0``, the number of lines, then ``topic partition offset`` on each line."""
-    return _encode([f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()])
+    return encode_offset_lines([offset_line(partition, offset) for partition, offset in offsets.items()])
+
+
+def offset_line(partition: TopicPartition, offset: Offset) -> str:
+    """Return a partition's line of an offset checkpoint."""
+    return f"{partition[0]} {partition[1]} {offset}"
+
+
+def encode_offset_lines(lines: Collection[str]) -> bytes:
+    """Encode an offset checkpoint of these lines."""
+    return _encode(lines)
 
 
 def decode_offsets(data: bytes) -> dict[TopicPartition, Offset]:
@@ -84,7 +94,7 @@ def decode_clean_shutdown(data: bytes) -> BrokerEpoch | None:
     return BrokerEpoch(epoch) if isinstance(epoch, int) and epoch >= 0 else None
 
 
-def _encode(lines: list[str]) -> bytes:
+def _encode(lines: Collection[str]) -> bytes:
     return "\n".join([str(_VERSION), str(len(lines)), *lines, ""]).encode()
 
 

@@ -14,13 +14,15 @@ from typing import Final
 from uuid import UUID
 
 from milena.config.topic_config import TopicConfig
+from milena.protocol.cooperative import Cooperative, YieldBudget, run_now
 from milena.protocol.types import METADATA_TOPIC, BrokerEpoch, NodeId, Offset, TopicPartition
 from milena.storage.files.checkpoints import (
     CorruptCheckpoint,
     decode_clean_shutdown,
     decode_offsets,
     encode_clean_shutdown,
-    encode_offsets,
+    encode_offset_lines,
+    offset_line,
 )
 from milena.storage.files.meta_properties import (
     CorruptMetaProperties,
@@ -46,6 +48,8 @@ from milena.storage.log.context import LogContext
 from milena.storage.log.loading import open_log
 from milena.storage.log.unified_log import UnifiedLog
 
+LOGS_PER_YIELD: Final = 2_000
+"""Logs whose offsets are read between two yields."""
 _OTHER_NAMES: Final = ("-checkpoint", TEMPORARY, REMOTE_INDEX_CACHE)
 """Names in a log directory other than folders of logs."""
 
@@ -236,34 +240,58 @@ class LogDir:
 
     def checkpoints(self, *, unchanged_too: bool = False) -> Checkpoints:
         """Return the offset checkpoints that have changed since the last call, or all of them."""
+        return run_now(self.collect_checkpoints(unchanged_too=unchanged_too))
+
+    def collect_checkpoints(self, *, unchanged_too: bool = False) -> Cooperative[Checkpoints]:
+        """Like ``checkpoints``; yields between logs. The offsets of one log are read at once. Returns no files if
+        others were collected meanwhile, which are newer, or if the directory has gone offline."""
+        self._generation += 1
+        generation, budget = self._generation, YieldBudget(LOGS_PER_YIELD)
         logs = {**self.futures, **self.logs}
-        contents = {
-            RECOVERY_POINTS: {key: log.recovery_point for key, log in logs.items()},
-            LOG_STARTS: {
-                key: log.log_start_offset
-                for key, log in logs.items()
-                if log.remote_enabled or log.log_start_offset > log.segments[0].base_offset
-            },
-            HIGH_WATERMARKS: {key: log.high_watermark for key, log in logs.items()},
+        lines: dict[str, dict[TopicPartition, str]] = {
+            name: {} for name in (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS)
         }
-        if cleaned := {key: log.cleaned_to for key, log in self.logs.items() if log.cleaned_to is not None}:
-            contents[CLEANER_OFFSETS] = cleaned
-        elif CLEANER_OFFSETS in self._known:
-            contents[CLEANER_OFFSETS] = {}
-        cut = tuple((log, log.truncations) for log in logs.values() if log.checkpoint_is_behind)
+        high_watermarks: list[tuple[UnifiedLog, Offset]] = []
+        cut: list[tuple[UnifiedLog, int]] = []
+        for key, log in logs.items():
+            if self._log_of(key) is not log:
+                continue
+            lines[RECOVERY_POINTS][key] = offset_line(key, log.recovery_point)
+            if log.remote_enabled or log.log_start_offset > log.segments[0].base_offset:
+                lines[LOG_STARTS][key] = offset_line(key, log.log_start_offset)
+            lines[HIGH_WATERMARKS][key] = offset_line(key, log.high_watermark)
+            high_watermarks.append((log, log.high_watermark))
+            if log.cleaned_to is not None and key in self.logs:
+                lines[CLEANER_OFFSETS][key] = offset_line(key, log.cleaned_to)
+            if log.checkpoint_is_behind:
+                cut.append((log, log.truncations))
+            if budget.spend(1):
+                yield
+        if self._generation != generation or self.context.offline:
+            return Checkpoints(generation, ())
+        # A new log of the same name must not get the offsets of one that was removed meanwhile.
+        removed = [key for key, log in logs.items() if self._log_of(key) is not log]
+        for of_file in lines.values():
+            for key in removed:
+                of_file.pop(key, None)
+        if not lines[CLEANER_OFFSETS] and CLEANER_OFFSETS not in self._known:
+            del lines[CLEANER_OFFSETS]
         changed = []
-        high_watermarks: tuple[tuple[UnifiedLog, Offset], ...] = ()
-        for name, offsets in contents.items():
-            data = encode_offsets(offsets)
+        for name, of_file in lines.items():
+            data = encode_offset_lines(of_file.values())
             may_be_unwritten = cut and name == RECOVERY_POINTS  # the last write may not be complete
             if unchanged_too or may_be_unwritten or self._known.get(name) != data:
                 self._known[name] = data
                 changed.append((self.file(name), data))
-                if name == HIGH_WATERMARKS:
-                    high_watermarks = tuple((log, log.high_watermark) for log in logs.values())
+        if self.file(HIGH_WATERMARKS) not in dict(changed):
+            high_watermarks = []
         self.gone.clear()
-        self._generation += 1
-        return Checkpoints(self._generation, tuple(changed), cut, high_watermarks)
+        return Checkpoints(generation, tuple(changed), tuple(cut), tuple(high_watermarks))
+
+    def _log_of(self, key: TopicPartition) -> UnifiedLog | None:
+        """The log whose offsets are in the checkpoints: the present one rather than a future one."""
+        log = self.logs.get(key)
+        return self.futures.get(key) if log is None else log
 
     def write(self, checkpoints: Checkpoints) -> None:
         """Write and sync checkpoints, unless newer ones are already written. May run in a worker. Raises OSError."""

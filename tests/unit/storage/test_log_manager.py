@@ -10,12 +10,14 @@ from uuid import UUID
 
 import pytest
 
+from milena.protocol.cooperative import run_now
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import BrokerEpoch, Offset
 from milena.runtime.files import RealDisk
 from milena.storage.files.checkpoints import decode_offsets
 from milena.storage.files.names import RECOVERY_POINTS
 from milena.storage.log.unified_log import UnifiedLog
+from milena.storage.manager import log_dir
 from milena.storage.manager.log_dir import DirectoryError
 from milena.storage.manager.log_manager import LogManager
 from tests.unit.storage.logs import TOPIC_ID, append, default_config, values_of
@@ -338,6 +340,61 @@ async def test_newer_checkpoints_include_the_changes_of_checkpoints_that_were_no
     log.roll()
     append(log, b"C")
     assert recovery_points(manager) == {("topic", 0): 1}
+    manager.kill()
+
+
+def filled(logs: LogManager, partition: int) -> UnifiedLog:
+    log = create(logs, partition=partition)
+    append(log, b"a")
+    log.flush()
+    return log
+
+
+async def test_a_log_that_is_replaced_while_checkpoints_are_collected_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a crash would take the records of the new log for synced ones."""
+    monkeypatch.setattr(log_dir, "LOGS_PER_YIELD", 1)
+    manager = Manager(tmp_path)
+    logs = await manager.start()
+    first, second, third = (filled(logs, partition) for partition in range(3))
+    collecting = logs.dirs[0].collect_checkpoints()
+    next(collecting)  # the offsets of the first log have been read
+    for log in (first, third):
+        logs.delete(log)
+    create(logs, partition=0)
+    logs.dirs[0].write(run_now(collecting))
+    assert recovery_points(manager) == {("topic", 1): second.recovery_point}
+    manager.kill()
+
+
+async def test_checkpoints_that_were_collected_later_replace_those_being_collected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_dir, "LOGS_PER_YIELD", 1)
+    manager = Manager(tmp_path)
+    logs = await manager.start()
+    log, _ = filled(logs, 0), filled(logs, 1)
+    collecting = logs.dirs[0].collect_checkpoints()
+    next(collecting)
+    log.truncate_to(Offset(0))
+    logs.dirs[0].write(logs.dirs[0].checkpoints())
+    assert run_now(collecting).files == ()
+    assert recovery_points(manager) == {("topic", 0): 0, ("topic", 1): 1}
+    manager.kill()
+
+
+async def test_no_checkpoints_are_written_to_a_directory_that_goes_offline_while_they_are_collected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_dir, "LOGS_PER_YIELD", 1)
+    manager = Manager(tmp_path)
+    logs = await manager.start()
+    filled(logs, 0), filled(logs, 1)
+    collecting = logs.dirs[0].collect_checkpoints()
+    next(collecting)
+    logs.take_offline(logs.dirs[0], OSError(errno.EIO, "broken"))
+    assert run_now(collecting).files == ()
     manager.kill()
 
 

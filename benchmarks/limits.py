@@ -13,6 +13,7 @@ import time
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import cache, partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID, uuid4
 
@@ -47,6 +48,7 @@ OVERRIDES: Final = {
     "group.initial.rebalance.delay.ms": "0",
 }
 GROUP: Final = "group-of-limits"
+NAME: Final = "topic-of-limits-{:05d}"
 
 
 class Case(NamedTuple):
@@ -72,7 +74,7 @@ class Bench:
         self._cluster = cluster
         self.broker = _address(cluster.bootstrap)
         self.controller = _address(next(iter(cluster.controller.listeners.values())))
-        self.names = [f"topic-of-limits-{number:05d}" for number in range(topics)]
+        self.names = [NAME.format(number) for number in range(topics)]
         self.ids: dict[str, UUID] = {}
         self.epochs: dict[int, int] = {}
         """Of the pretenders."""
@@ -208,8 +210,12 @@ def cases(bench: Bench) -> Iterator[Case]:
 
 def _same(key: ApiKey, version: int, about: str, **fields: Any) -> Case:
     """The same request in each round."""
-    body = messages.encode_request(key, version, **fields)
-    return Case(key, version, about, lambda _: body)
+
+    @cache
+    def body() -> bytes:
+        return messages.encode_request(key, version, **fields)
+
+    return Case(key, version, about, lambda _: body())
 
 
 def reading(bench: Bench) -> Iterator[Case]:
@@ -271,22 +277,23 @@ def producing(bench: Bench) -> Iterator[Case]:
     ]
     about = f"{len(topics) * each} partitions"
     yield _same(ApiKey.PRODUCE, 9, about, transactional_id=None, acks=1, timeout_ms=30_000, topic_data=topics)
-    raw, ends = _smallest_records(2_000_000)
     for codec in Codec:
-        count, batch = _largest_batch(codec, raw, ends)
-        body = produce_body(bench.names[0], batch)
-        yield Case(ApiKey.PRODUCE, 9, f"{count} records, {codec.name.lower()}", lambda _, body=body: body)  # type: ignore[misc]
-        if codec is not Codec.NONE:
-            batch = build_batch([Record(0, 0, None, bytes(200 * MIB))], codec=codec, base_timestamp=1_700_000_000_000)
-            if len(batch) <= BATCH_BYTES:
-                body = produce_body(bench.names[0], batch)
-                yield Case(ApiKey.PRODUCE, 9, f"200 MiB of zeros, {codec.name.lower()}", lambda _, body=body: body)  # type: ignore[misc]
+        body = partial(_produced, partial(_largest_batch, codec))
+        yield Case(ApiKey.PRODUCE, 9, f"as many records as fit, {codec.name.lower()}", body)
+        if codec not in (Codec.NONE, Codec.SNAPPY):  # these exceed the limit
+            body = partial(_produced, partial(_zeros, codec))
+            yield Case(ApiKey.PRODUCE, 9, f"200 MiB of zeros, {codec.name.lower()}", body)
 
 
-def _smallest_records(count: int) -> tuple[bytearray, list[int]]:
+def _produced(batch: Callable[[], bytes], _round: int) -> bytes:
+    return produce_body(NAME.format(0), batch())
+
+
+@cache
+def _smallest_records() -> tuple[bytearray, list[int]]:
     """Records without key and value, and the end of each."""
     raw, ends = bytearray(), []
-    for number in range(count):
+    for number in range(2_000_000):
         body = bytearray(b"\0\0")
         write_varint(body, number)
         body += b"\1\1\0"  # no key, no value, no headers
@@ -296,12 +303,19 @@ def _smallest_records(count: int) -> tuple[bytearray, list[int]]:
     return raw, ends
 
 
-def _largest_batch(codec: Codec, raw: bytearray, ends: Sequence[int]) -> tuple[int, bytes]:
-    """The number of records, and the batch with the most of them that ``message.max.bytes`` allows, nearly."""
+@cache
+def _zeros(codec: Codec) -> bytes:
+    return build_batch([Record(0, 0, None, bytes(200 * MIB))], codec=codec, base_timestamp=1_700_000_000_000)
+
+
+@cache
+def _largest_batch(codec: Codec) -> bytes:
+    """The batch with the most records that ``message.max.bytes`` allows, nearly."""
+    raw, ends = _smallest_records()
     count = len(ends)
     while len(batch := _batch(codec, raw[: ends[count - 1]], count)) > BATCH_BYTES:
         count = int(count * min(0.99, BATCH_BYTES / len(batch)))
-    return count, batch
+    return batch
 
 
 def _batch(codec: Codec, records: bytearray, count: int) -> bytes:
@@ -319,7 +333,7 @@ def committing(bench: Bench) -> Iterator[Case]:
             {"name": name, "partitions": [{"partition_index": index, **partition} for index in range(each)]}
             for name in bench.names[:count]
         ]
-        body = messages.encode_request(
+        return lambda _: messages.encode_request(
             ApiKey.OFFSET_COMMIT,
             8,
             group_id=GROUP,
@@ -328,7 +342,6 @@ def committing(bench: Bench) -> Iterator[Case]:
             group_instance_id=None,
             topics=topics,
         )
-        return lambda _: body
 
     for count, each in ((len(bench.names), 1), (len(bench.names), PARTITIONS)):
         yield Case(ApiKey.OFFSET_COMMIT, 8, f"{count * each} partitions", commit(count, each))
@@ -455,11 +468,12 @@ def proposing(bench: Bench) -> Iterator[Case]:
     assignment = [{"partition_index": 0, "broker_ids": PRETENDERS}]
     names = [f"{prefix}-{number:05d}" for number in range(max_elements(ApiKey.ALTER_PARTITION) // 5)]
     blank = {"num_partitions": -1, "replication_factor": -1, "configs": ()}
-    bench.create([{"name": name, "assignments": assignment, **blank} for name in names])
     epochs = dict.fromkeys(names, 0)
 
     def body(count: int) -> Callable[[int], bytes]:
         def made(number: int) -> bytes:
+            if names[0] not in bench.ids:
+                bench.create([{"name": name, "assignments": assignment, **blank} for name in names])
             isr = PRETENDERS[: 2 + number % 2]
             members = [{"broker_id": broker, "broker_epoch": bench.epochs[broker]} for broker in isr]
             topics = [

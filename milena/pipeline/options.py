@@ -219,7 +219,8 @@ def _bounds(options: _Given, streaming: bool | None) -> tuple[Bound, Bound]:
 
 def _absolute(place: str) -> str:
     """Return an absolute path: tasks on other machines have another working directory than the driver."""
-    return place if "://" in place else os.path.abspath(place)
+    # Spark writes the location of a table as file:/folder.
+    return place if "://" in place else os.path.abspath(place.removeprefix("file:"))
 
 
 def _refuse(bound: Bound, place: int, name: str) -> None:

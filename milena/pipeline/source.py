@@ -26,6 +26,7 @@ from milena.pipeline.options import SourceOptions, sink_options, source_options
 from milena.pipeline.plans import ranges_of, tasks_of
 from milena.pipeline.reading import Task, read
 from milena.pipeline.sink import MilenaStreamWriter, MilenaWriter
+from milena.pipeline.sql_tables import keep_options, kept_options, options_of_new_table
 from milena.pipeline.streaming import stream_reader
 
 if TYPE_CHECKING:
@@ -41,20 +42,32 @@ class MilenaDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns that the options select. Raises PipelineError."""
-        options = source_options(self.options, streaming=None)
-        return schema_of(options.columns, headers=options.headers, only_kafkas=not options.tier)
+        of_table = options_of_new_table(self.options)
+        options = source_options(self.options if of_table is None else of_table, streaming=None)
+        schema = schema_of(options.columns, headers=options.headers, only_kafkas=not options.tier)
+        return schema if of_table is None else keep_options(schema, of_table)
+
+    def _given(self, schema: StructType) -> dict[str, str]:
+        """Return the options of a query; those of a table are in its schema. Raises PipelineError."""
+        given = {**kept_options(schema), **{name.lower(): value for name, value in self.options.items()}}
+        if not given:
+            raise PipelineError(
+                "no options: Spark keeps none of a table that was created with a list of columns: leave the list out, "
+                "option columns chooses columns"
+            )
+        return given
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Raises PipelineError."""
         check_schema(schema)
-        options = source_options(self.options)
+        options = source_options(self._given(schema))
         warn_of_ignored(options.ignored)
         return FilteringReader(options, schema) if options.push_filters else MilenaReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Raises PipelineError."""
         check_schema(schema)
-        options = source_options(self.options, streaming=True)
+        options = source_options(self._given(schema), streaming=True)
         warn_of_ignored(options.ignored)
         return stream_reader(options, schema)
 

@@ -21,12 +21,16 @@ collect_ignore_glob = [] if find_spec("pyspark") and find_spec("pyarrow") else [
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from milena.pipeline.session import session
 
     if shutil.which("java") is None:
         pytest.skip("Spark needs a JDK")
-    settings = {"spark.sql.shuffle.partitions": "2", "spark.python.worker.faulthandler.enabled": "true"}
+    settings = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.python.worker.faulthandler.enabled": "true",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+    }
     try:
         settings["spark.jars"] = connector_jars()
     except NoConnector as reason:

@@ -17,10 +17,10 @@ class Rate:
     __slots__ = ("_clock", "_counted", "_rate", "_since", "count")
 
     def __init__(self, clock: Clock) -> None:
-        self.count: float = 0
+        self.count = 0.0
         self._clock = clock
         self._since = clock.monotonic()
-        self._counted: float = 0
+        self._counted = 0.0
         self._rate: float | None = None
 
     def per_second(self) -> float:

@@ -75,6 +75,24 @@ async def test_a_slow_reader_holds_the_sender_back_until_it_has_read(it: Surroun
 
 
 @on_all_networks
+async def test_a_sender_is_notified_once_when_everything_is_sent(it: Surroundings) -> None:
+    server, client = Peer(chunks=True), Peer()
+    await connected(it, server, client)
+    server.connection.pause_reading()
+    sent: list[int] = []
+    client.connection.send([bytes(16 * MIB)])
+    client.connection.when_sent(lambda: sent.append(client.connection.unsent()))
+    await it.runtime.clock.sleep(0.05)
+    assert sent == []
+    server.connection.resume_reading()
+    await server.until(lambda: server.bytes_received == 16 * MIB)
+    await client.until(lambda: client.writable_count == 1)
+    client.connection.send([b"more"])
+    await server.until(lambda: server.bytes_received == 16 * MIB + 4)
+    assert sent == [0]
+
+
+@on_all_networks
 async def test_a_paused_connection_reads_no_further_frames(it: Surroundings) -> None:
     server, client = Peer(on_frame=lambda peer, _frame: peer.connection.pause_reading()), Peer()
     await connected(it, server, client)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final, NamedTuple
@@ -107,9 +108,10 @@ def register_applied(metrics: Metrics, image: Callable[[], MetadataImage], clock
 
 
 def _longest(timing: Timing) -> float:
-    return max(timing.recent(), default=0.0)
+    """Return the largest of the recent durations; NaN, as in Kafka, if there are none."""
+    return max(timing.recent(), default=math.nan)
 
 
 def _mean(timing: Timing) -> float:
     recent = timing.recent()
-    return sum(recent) / len(recent) if recent else 0.0
+    return sum(recent) / len(recent) if recent else math.nan

@@ -207,6 +207,7 @@ def test_an_idle_session_is_evicted_by_any_other_and_an_old_one_by_a_larger_one(
         client.clock.advance(EVICTION_MS / 2000)
         client.fetch(second, epoch)
     assert client.fetch(0, 0, wanted(0), wanted(1)).session_id not in (0, second)
+    assert client.sessions.evictions == 2
 
 
 def test_a_follower_takes_the_slot_of_a_consumer() -> None:

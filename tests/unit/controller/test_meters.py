@@ -8,6 +8,8 @@ from milena.controller.meters import ElectionMeters
 from milena.lab.world.world import simulate
 from milena.node.metrics import Metrics
 from milena.protocol.api_keys import ApiKey
+from milena.protocol.records.batch import iter_batches
+from milena.protocol.types import Offset
 from tests.unit.controller.cluster import Cluster
 from tests.unit.controller.simulated import Site, scenario
 
@@ -64,3 +66,35 @@ def test_gauges_follow_brokers_and_partitions() -> None:
         assert list(gauges().values()) == [0, 1, 1, 1]
 
     simulate(scenario(steps), seed=56)
+
+
+def test_raft_metrics_are_those_of_the_leader() -> None:
+    async def steps(site: Site) -> None:
+        def raft(name: str) -> float:
+            return site.controller.metrics.value(f"kafka_server_raft_metrics_{name}")
+
+        await site.register(1)
+        node = site.controller.node_id
+        assert (raft("current_leader"), raft("current_vote"), raft("current_epoch")) == (node, node, 1)
+        assert raft("high_watermark") == raft("log_end_offset") == site.controller.state.next_offset
+        assert raft("append_records_rate") > 0 and raft("fetch_records_rate") == 0
+        assert raft("commit_latency_max") >= raft("commit_latency_avg") > 0
+        assert (raft("number_of_voters"), raft("number_of_observers")) == (1, 0)
+        assert site.controller.metadata.meters.commits.count == len(
+            list(
+                iter_batches(
+                    site.controller.metadata.log.read(Offset(0), 1 << 20, upper=Offset(1 << 40), min_one=True).read()
+                )
+            )
+        )
+
+    simulate(scenario(steps), seed=57)
+
+
+def test_requests_are_events_of_the_controller() -> None:
+    async def steps(site: Site) -> None:
+        await site.register(1)
+        events = site.controller.metrics.value("kafka_controller_controllereventmanager_eventqueuetimems")
+        assert events >= 2, "ApiVersions and BrokerRegistration"
+
+    simulate(scenario(steps), seed=58)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 from collections.abc import Awaitable, Callable
 
 import pytest
 
 from milena.lab.world.world import World, simulate
 from milena.node.metadata.image import Delta, MetadataImage
+from milena.node.metadata.raft_meters import RaftView, register_raft
 from milena.node.metadata.snapshot_keeper import SnapshotPolicy
+from milena.node.metrics import Metrics
 from milena.protocol.metadata_records import (
     BeginTransactionRecord,
     EndTransactionRecord,
@@ -62,6 +65,22 @@ async def test_an_empty_observer_learns_the_leader_and_the_image(world: World) -
     assert (first.replica_id, first.replica_epoch, first.cluster_id) == (1, -1, "cluster")
     wanted = first.topics[0][2][0]
     assert (wanted.fetch_offset, wanted.last_fetched_epoch, wanted.high_watermark) == (0, 0, -1)
+
+
+@in_simulation
+async def test_its_metrics_are_those_of_an_observer(world: World) -> None:
+    leader, follower = await a_cluster(world)
+    view = follower.observer.view()
+    assert view == RaftView("observer", 1, 1, -1, follower.loader.high_watermark, leader.log_end, 1)
+    metrics = Metrics()
+    register_raft(metrics, follower.observer.view, follower.observer.meters)
+    assert metrics.value("kafka_server_raft_metrics_current_state", current_state="observer") == 1
+    assert metrics.value("kafka_server_raft_metrics_fetch_records_rate") > 0
+    assert math.isnan(metrics.value("kafka_server_raft_metrics_commit_latency_avg"))
+    channel = "kafka_server_raft_channel_metrics"
+    requests, responses = (metrics.value(f"{channel}_{name}_total") for name in ("request", "response"))
+    assert requests == responses + 1 == len(leader.fetches) + 1, "one more is the request for the versions"
+    assert min(metrics.value(f"{channel}_{way}_byte_total") for way in ("incoming", "outgoing")) > 100
 
 
 @in_simulation

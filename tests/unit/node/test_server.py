@@ -257,6 +257,8 @@ class TestErrors:
             client = await r.client()
             response = await client.ask(ApiKey.CREATE_TOPICS, 7, topics=[{"name": "t"}], timeout_ms=5)
             assert response.topics[0].error_code == ErrorCode.NOT_CONTROLLER
+            name = "kafka_network_requestmetrics_errorspersec_total"
+            assert r.metrics.value(name, request="CreateTopics", error=r.node.error.code.name) == 1
             await client.close()
 
     async def test_an_unexpected_exception_is_an_unknown_server_error(self, capsys: pytest.CaptureFixture[str]) -> None:

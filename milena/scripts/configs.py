@@ -19,6 +19,7 @@ from milena.scripts.common.connection import (
     BOOTSTRAP_CONTROLLER,
     COMMAND_CONFIG,
     CONTROLLER,
+    SERVER,
     client_of,
     properties_of,
     run,
@@ -107,13 +108,16 @@ def entity_of(found: Found) -> Entity:
     kinds = [*found.all("entity-type"), *(kind for name, kind in (FLAGS | DEFAULTS).items() if found.has(name))]
     names = [*found.all("entity-name"), *("" for name in found.order if name == "entity-default")]
     names += [found.one(name) for name in FLAGS if found.has(name)] + ["" for name in DEFAULTS if found.has(name)]
+    if not found.has(SERVER, CONTROLLER):
+        raise ScriptError("Either --bootstrap-server or --bootstrap-controller must be specified.", ILLEGAL)
     if not kinds:
         raise ScriptError("At least one entity type must be specified", ILLEGAL)
     if quotas := [kind for kind in kinds if kind in QUOTAS]:
         raise ScriptError(f"--entity-type {quotas[0]} is not supported: brokers do not enforce quotas yet")
     if kinds[0] not in TYPES:
         raise ScriptError(
-            f"Invalid entity type {kinds[0]}, the entity type must be one of {', '.join((*TYPES, *QUOTAS))} with a "
+            f"Invalid entity type {kinds[0]}, the entity type must be one of broker-loggers, topics, clients, users, "
+            "brokers, ips, client-metrics, groups with a "
             "--bootstrap-server or --bootstrap-controller argument",
             ILLEGAL,
         )

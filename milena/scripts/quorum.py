@@ -77,7 +77,9 @@ def nodes_of(quorum: QuorumView, ids: Mapping[int, int]) -> str:
     nodes: list[dict[str, object]] = []
     for identity in ids:
         replica = quorum.replicas[identity]
-        node: dict[str, object] = {"id": identity, "directoryId": directory_of(replica)}
+        node: dict[str, object] = {"id": identity}
+        if directory := directory_of(replica):
+            node["directoryId"] = directory
         if endpoints := quorum.endpoints.get(identity):
             node["endpoints"] = list(endpoints)
         nodes.append(node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import datetime
 import re
 from collections.abc import Mapping, Sequence
@@ -29,6 +30,8 @@ SCENARIOS: Final = (
     "to-current",
     "from-file",
 )
+UNQUOTED: Final = 24
+"""The longest text that a CSV file has without quotation marks."""
 WITHOUT_MEMBERS: Final = ("Empty", "Dead")
 DURATION: Final = re.compile(
     r"([-+]?)P(?:([-+]?\d+)D)?(?:T(?=[-+\d])(?:([-+]?\d+)H)?(?:([-+]?\d+)M)?(?:([-+]?\d+(?:\.\d{0,9})?)S)?)?",
@@ -84,9 +87,17 @@ async def state_of(cluster: Cluster, group: str) -> str:
 def print_csv(results: Mapping[str, Offsets], *, single: bool) -> None:
     for group, offsets in results.items():
         for (topic, partition), offset in offsets.items():
-            row = f"{topic},{partition},{offset}"
-            print(row if single else f"{group},{row}")
+            row = f"{quoted(topic)},{partition},{offset}"
+            print(row if single else f"{quoted(group)},{row}")
     print()
+
+
+def quoted(text: str) -> str:
+    """Return a text as Kafka's writer of CSV (Jackson) writes it, which quotes long ones, too."""
+    if len(text) <= UNQUOTED and not {*text} & {*',"\n\r'}:
+        return text
+    doubled = text.replace('"', '""')
+    return f'"{doubled}"'
 
 
 def print_table(results: Mapping[str, Offsets]) -> None:
@@ -177,7 +188,7 @@ def planned(found: Found, group: str) -> Offsets:
     path = found.one("from-file")
     try:
         with open(path, encoding="utf-8") as file:
-            rows = [line.strip().split(",") for line in file if line.strip()]
+            rows = [row for row in csv.reader(file) if row]
     except OSError as error:
         raise failure_of(error) from None
     plan: Offsets = {}

@@ -23,6 +23,7 @@ REPORTS: Final = (
     "at-min-isr-partitions",
     "unavailable-partitions",
 )
+FAILED: Final = "org.apache.kafka.tools.AdminCommandFailedException"
 ILLEGAL: Final = "java.lang.IllegalArgumentException"
 PARSER: Final = Parser(
     "This tool helps to create, delete, describe, or change a topic.",
@@ -165,7 +166,7 @@ def assignment_of(found: Found) -> dict[int, list[int]]:
             raise ScriptError(f'For input string: "{text}"', "java.lang.NumberFormatException") from None
         if len(set(brokers)) < len(brokers):
             twice = ",".join(dict.fromkeys(str(one) for one in brokers if brokers.count(one) > 1))
-            raise ScriptError(f"Partition replica lists may not contain duplicate entries: {twice}")
+            raise ScriptError(f"Partition replica lists may not contain duplicate entries: {twice}", FAILED)
         assignment[index] = brokers
         if len(brokers) != len(assignment[0]):
             raise ScriptError(f"Partition {index} has different replication factor: {brokers}")

@@ -9,7 +9,9 @@ import pytest
 
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
+from milena.protocol.requests import messages
 from tests.oracle.differential.pair import Pair, versions
+from tests.oracle.differential.sides import Line
 
 NO_TOPIC_ID = UUID(int=0)
 UNKNOWN_ID = UUID(int=77)
@@ -48,6 +50,52 @@ def test_api_versions(pair: Pair, version: int) -> None:
 def test_clients_that_mean_another_cluster(pair: Pair, intended: dict[str, Any], code: ErrorCode) -> None:
     answers = pair.ask(ApiKey.API_VERSIONS, 5, **SOFTWARE, **intended)
     assert [answer["error_code"] for answer in answers.both] == [code, code]
+
+
+@pytest.mark.parametrize("node", ["own", 0, -1, -2, 2**31 - 1])
+@pytest.mark.parametrize("cluster", ["own", "another", None])
+def test_clients_that_name_a_cluster_and_a_node(pair: Pair, cluster: str | None, node: int | str) -> None:
+    found = []
+    for side in pair.sides:
+        line = Line(side)
+        intended = {
+            "cluster_id": side.cluster_id if cluster == "own" else cluster,
+            "node_id": side.node_id if node == "own" else node,
+        }
+        line.send(ApiKey.API_VERSIONS, 5, messages.encode_request(ApiKey.API_VERSIONS, 5, **SOFTWARE, **intended))
+        found.append(line.receive(ApiKey.API_VERSIONS, 5)["error_code"])
+        line.close()
+    assert found[0] == found[1]
+    assert (found[0] == ErrorCode.NONE) == ((cluster, node) in (("own", "own"), (None, -1)))
+
+
+def test_api_versions_that_are_cut_or_longer(pair: Pair) -> None:
+    whole = messages.encode_request(ApiKey.API_VERSIONS, 5, **SOFTWARE, cluster_id="c", node_id=1)
+    damaged = [whole[:size] for size in range(len(whole))] + [
+        whole + b"\0",
+        whole[:-1] + b"\1\0\2hi",
+        whole[:-1] + b"\1",
+    ]
+    for body in damaged:
+        pair.send_raw(ApiKey.API_VERSIONS, 5, body)
+        pair.receive(ApiKey.API_VERSIONS, 5).check(f"ApiVersions v5 {body.hex()}", CHANGING)
+
+
+def test_unregistering_controllers(pair: Pair) -> None:
+    for controller in (77, 0, -1, 2**31 - 1):
+        pair.same(ApiKey.UNREGISTER_CONTROLLER, 0, controller_id=controller)
+    codes = []
+    for side, own in zip(pair.sides, (1, 100), strict=True):
+        line = Line(side)
+        body = messages.encode_request(ApiKey.UNREGISTER_CONTROLLER, 0, controller_id=own)
+        line.send(ApiKey.UNREGISTER_CONTROLLER, 0, body)
+        answer = line.receive(ApiKey.UNREGISTER_CONTROLLER, 0)
+        codes.append((answer["error_code"], answer["error_message"]))
+        line.close()
+    assert codes == [(ErrorCode.INVALID_REQUEST, "Controller cannot unregister itself while it is active.")] * 2
+    for body in (b"", b"\0\0\0", b"\0\0\0\x4d", b"\0\0\0\x4d\0\0", b"\0\0\0\x4d\1\0\1x"):
+        pair.send_raw(ApiKey.UNREGISTER_CONTROLLER, 0, body)
+        pair.receive(ApiKey.UNREGISTER_CONTROLLER, 0).check(f"UnregisterController {body.hex()}")
 
 
 @pytest.mark.parametrize("name", ["", " ", "-x", "x-", "a_b", "x" * 300, "ä"])
@@ -213,7 +261,9 @@ def test_update_features(pair: Pair, version: int) -> None:
 
     if version:  # version 0 has no validate_only
         ask(("metadata.version", 30, 1))
-        ask(("metadata.version", 31, 1))
+        for level in range(30, 36):
+            for kind in range(5):
+                ask(("metadata.version", level, kind))
         ask(("metadata.version", 29, 1))
         ask(("metadata.version", 29, 2))
         ask(("metadata.version", 29, 3))

@@ -38,3 +38,14 @@ def test_a_cluster_behaves_like_a_release_until_it_is_started_with_another(tmp_p
 def test_a_release_that_is_not_known_is_a_usage_error(tmp_path: Path) -> None:
     said = refused("up", "--dir", str(tmp_path), "--kafka-version", "3.9", code=2)
     assert said.startswith("--kafka-version 3.9: the releases are 4.0, 4.1, 4.2, 4.3, 4.4")
+
+
+def test_a_node_of_an_earlier_release_cannot_use_a_newer_cluster(tmp_path: Path) -> None:
+    """A broker is refused by the controller, and a controller refuses its log; both as in Kafka."""
+    with LocalCluster.start(tmp_path) as cluster:
+        cluster.stop_node(1)
+        said = milena("node", f"{tmp_path}/broker-1/server.properties", "--override", "kafka.version=4.3", code=1)
+        reason = "UNSUPPORTED_VERSION (kafka.version is 4.3, so this broker supports metadata.version 7 to 30)"
+        assert reason in said.err
+    refusal = refused("up", "--dir", str(tmp_path), "--kafka-version", "4.3")
+    assert "metadata.version is 33 (4.4-IV2), and this node supports 7 to 30 with kafka.version=4.3" in refusal

@@ -31,6 +31,7 @@ from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError, error_name
 from milena.protocol.features import DISABLED, ELR_VERSION, KRAFT_VERSION, METADATA_VERSION, REMOTE_COMPACTION, ranges
 from milena.protocol.types import BrokerEpoch, NodeId
+from milena.releases import KEY as KAFKA_VERSION
 from milena.releases import NEWEST
 from milena.runtime.clock import Timer
 from milena.runtime.context import Runtime
@@ -101,6 +102,9 @@ class Registration:
             return f" (the log directories belong to cluster {self.cluster_id}, and that controller leads another one)"
         if error is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
             return f" (another broker runs with node.id={self.node_id})"
+        if error is ErrorCode.UNSUPPORTED_VERSION and self.release != NEWEST:
+            low, high = ranges(self.release)[METADATA_VERSION]
+            return f" ({KAFKA_VERSION} is {self.release}, so this broker supports {METADATA_VERSION} {low} to {high})"
         if error is ErrorCode.UNSUPPORTED_VERSION and not self.compacts_tier:
             return f" (compacted topics in the tier need {COMPACTION_ENABLE}=true on all their brokers)"
         return ""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from milena.protocol.types import Offset
 
@@ -52,22 +52,27 @@ class CopyLag(NamedTuple):
         return 0 < self.bytes <= bytes_after
 
 
-class LocalSegment(NamedTuple):
-    """What the lag of a local segment depends on. ``largest_timestamp`` in ms, ``size`` in bytes."""
+class LocalSegment(Protocol):
+    """What the lag of a local segment depends on."""
 
-    largest_timestamp: int
-    size: int
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        ...
+
+    def largest_timestamp(self) -> int:
+        """ms. May read the disk, so it is not called for the segments after one that is not due."""
+        ...
 
 
-def due(segments: Iterable[LocalSegment], lag: CopyLag, *, now_ms: int) -> int:
+def due(segments: Sequence[LocalSegment], lag: CopyLag, *, now_ms: int) -> int:
     """Return how many of the first segments have reached ``lag``. ``segments``: those to copy, oldest first, then all
     later local ones (``RemoteLogManager.RLMCopyTask.isEligibleForUpload``)."""
-    listed = list(segments)
-    left = sum(segment.size for segment in listed)
+    left = sum(segment.size for segment in segments)
 
     def is_due(segment: LocalSegment) -> bool:
         nonlocal left
         left -= segment.size
-        return lag.is_reached(age_ms=now_ms - segment.largest_timestamp, bytes_after=left)
+        return lag.is_reached(age_ms=now_ms - segment.largest_timestamp(), bytes_after=left)
 
-    return sum(1 for _ in takewhile(is_due, listed))
+    return sum(1 for _ in takewhile(is_due, segments))

@@ -23,7 +23,7 @@ from milena.storage.log.segment import Segment
 from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.metadata.descriptions import description_of
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
-from milena.tiered.segments.eligibility import CandidateSegment, CopyLag, LocalSegment, candidates, due
+from milena.tiered.segments.eligibility import CandidateSegment, CopyLag, candidates, due
 from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
@@ -112,7 +112,7 @@ def _due(found: list[CandidateSegment], log: UnifiedLog, now_ms: int) -> list[Ca
     if not found or lag.ms == 0 or lag.bytes == 0:
         return found
     later = log.segments.since(found[0].base)
-    return found[: due((LocalSegment(one.largest_timestamp(), one.size) for one in later), lag, now_ms=now_ms)]
+    return found[: due(later, lag, now_ms=now_ms)]
 
 
 async def catch_up(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> bool:

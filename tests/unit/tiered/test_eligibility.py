@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from milena.protocol.types import Offset
-from milena.tiered.segments.eligibility import CopyLag, LocalSegment, candidates, due
+from milena.tiered.segments.eligibility import CopyLag, candidates, due
 
 LAST = 1 << 40
 
@@ -63,7 +64,17 @@ def test_exactly_the_closed_stable_segments_with_something_new(
     assert chosen(bases, copied=copied, log_start=log_start, stable=stable) == expected
 
 
-AGE = [LocalSegment(largest_timestamp, 100) for largest_timestamp in (1000, 2000, 3000, 4000)]
+class Closed(NamedTuple):
+    """A closed segment; ``newest``: its largest timestamp."""
+
+    newest: int
+    size: int
+
+    def largest_timestamp(self) -> int:
+        return self.newest
+
+
+AGE = [Closed(newest, 100) for newest in (1000, 2000, 3000, 4000)]
 
 
 @pytest.mark.parametrize(
@@ -87,9 +98,19 @@ def test_segments_are_copied_when_they_are_old_enough_or_far_enough_behind(ms: i
 
 
 def test_a_segment_that_is_not_due_keeps_back_the_later_ones() -> None:
-    out_of_order = [LocalSegment(3000, 100), LocalSegment(1000, 100)]
+    out_of_order = [Closed(3000, 100), Closed(1000, 100)]
     assert due(out_of_order, CopyLag(2000, -1), now_ms=4000) == 0
 
 
 def test_a_timestamp_in_the_future_counts_as_old_enough() -> None:
-    assert due([LocalSegment(9000, 100)], CopyLag(2000, -1), now_ms=4000) == 1
+    assert due([Closed(9000, 100)], CopyLag(2000, -1), now_ms=4000) == 1
+
+
+def test_segments_after_one_that_is_not_due_are_not_looked_at() -> None:
+    """The largest timestamp of a segment may have to be read from the disk."""
+
+    class Unread(Closed):
+        def largest_timestamp(self) -> int:
+            raise AssertionError("was read")
+
+    assert due([Closed(1000, 100), Closed(4000, 100), Unread(1000, 100)], CopyLag(2000, -1), now_ms=4000) == 1

@@ -187,6 +187,24 @@ def test_heartbeats_and_stale_epochs_over_the_wire() -> None:
     simulate(scenario(steps), seed=8)
 
 
+def test_acl_requests_that_a_broker_of_kafka_forwards_are_answered() -> None:
+    """Kafka's broker forwards them to the controller; Milena's answers them itself."""
+
+    async def steps(site: Site) -> None:
+        acl = {"resource_type": 2, "resource_name": "t", "resource_pattern_type": 3, "principal": "User:x", "host": "*"}
+        acl |= {"operation": 3, "permission_type": 3}
+        for key, fields in ((ApiKey.CREATE_ACLS, {"creations": [acl]}), (ApiKey.DELETE_ACLS, {"filters": []})):
+            data = request_header(key, 3, 5, "c") + messages.encode_request(key, 3, **fields)
+            answer = await envelope(site, data)
+            assert answer.error_code == 0
+            _, body = parse_response_header(key, 3, memoryview(answer.response_data))
+            response = messages.decode_response(key, 3, body)
+            if key is ApiKey.CREATE_ACLS:
+                assert [one.error_code for one in response.results] == [ErrorCode.SECURITY_DISABLED]
+
+    simulate(scenario(steps), seed=6)
+
+
 def test_a_forwarded_request_runs_and_its_answer_comes_back_with_its_header() -> None:
     async def steps(site: Site) -> None:
         await site.register(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import zip_longest
 from typing import Final
@@ -48,6 +48,8 @@ class KnownPartition:
     parts: Sequence[Stretch] = ()
     first: int = 0
     end: int = 0
+    log_end: int | None = None
+    """The log end offset of the replicas; None if no replica was found."""
 
     @classmethod
     def of(
@@ -236,19 +238,20 @@ async def looked_up(
     lineage = await disk.offload(
         lineage_of_replicas, disk, catalogue.log_dirs, partition, tier_metadata.leader(partition)
     )
+    log_end = None if lineage is None else int(lineage.log_end)
     cache = tier_metadata.cache(partition)
     if cache is None and partition not in catalogue.snapshots:
-        return KnownPartition.of(partition, (), lineage)
+        return replace(KnownPartition.of(partition, (), lineage), log_end=log_end)
     if cache is None:
         cache = await disk.offload(_by_snapshot, disk, catalogue.snapshots[partition], partition)
-        return await _alone(storage, partition, cache, lineage)
+        return replace(await _alone(storage, partition, cache, lineage), log_end=log_end)
     if lineage is None:
         lineage = tier_metadata.tier_lineage(partition)
         if lineage is None:
             lineage = await lineage_of_tier(storage, _serving(cache))
             tier_metadata.keep(partition, lineage)
     parts = () if lineage is None else tier_metadata.parts(partition, lineage)
-    return KnownPartition.of(partition, parts, lineage, copied_end(cache, lineage))
+    return replace(KnownPartition.of(partition, parts, lineage, copied_end(cache, lineage)), log_end=log_end)
 
 
 async def _alone(

@@ -3,31 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import cycle
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from milena.report.colours import GREY, colours_of
 from milena.report.contents import Band, Plot, Plots, Series
+from milena.report.gaps import lone_points
 
-GREY = "#888"
 LINE = "rgba(128,128,128,.25)"
 SHADE = "rgba(214,39,40,.09)"
-COLOURS = (
-    "#1f77b4", "#ff7f0e", "#2ca02c", "#9467bd", "#8c564b", "#e377c2", "#17becf", "#d4a017", "#d62728", "#7f7f7f",
-)  # fmt: skip
 BAR = "rgba(214,39,40,.65)"
 ROW = 210
 """Pixels of a plot's height."""
 BAND_ROW = 24
 
 
-def figure(section: Plots, *, with_library: bool) -> str:
-    """Return an element of a page. ``with_library``: include the script that draws it, needed once in a page."""
+def figure(section: Plots, coloured: Sequence[str] = (), *, with_library: bool) -> str:
+    """Return an element of a page. ``coloured``: the names of series that have the same colour in all figures.
+    ``with_library``: include the script that draws it, needed once in a page."""
+    text: str = drawn(section, coloured).to_html(
+        full_html=False,
+        include_plotlyjs=with_library,
+        config={"displaylogo": False, "responsive": True, "modeBarButtonsToRemove": ["select2d", "lasso2d"]},
+    )
+    return text
+
+
+def drawn(section: Plots, coloured: Sequence[str] = ()) -> go.Figure:
+    """Return the figure of a section."""
     names = list(dict.fromkeys(band.name for band in section.bands))
     heights = ([BAND_ROW * len(names) + 20] if names else []) + [ROW] * len(section.plots)
     titles = ([""] if names else []) + [f"{plot.title} ({plot.unit})" for plot in section.plots]
-    drawn = make_subplots(
+    figure = make_subplots(
         rows=len(heights),
         cols=1,
         shared_xaxes=True,
@@ -37,24 +45,13 @@ def figure(section: Plots, *, with_library: bool) -> str:
     )
     first = 1
     if names:
-        _add_bands(drawn, section.bands, names)
+        _add_bands(figure, section.bands, names)
         first = 2
-    colours = _colours(section)
+    colours = colours_of([series.name for plot in section.plots for series in plot.series], coloured)
     for row, plot in enumerate(section.plots, first):
-        _add(drawn, plot, row, colours)
-    _arrange(drawn, section.axis, len(heights), sum(heights) + 46 * len(heights) + 60)
-    text: str = drawn.to_html(
-        full_html=False,
-        include_plotlyjs=with_library,
-        config={"displaylogo": False, "responsive": True, "modeBarButtonsToRemove": ["select2d", "lasso2d"]},
-    )
-    return text
-
-
-def _colours(section: Plots) -> dict[str, str]:
-    """Assign colours: series of one name have one colour in all plots."""
-    names = dict.fromkeys(series.name for plot in section.plots for series in plot.series)
-    return dict(zip(names, cycle(COLOURS), strict=False))
+        _add(figure, plot, row, colours)
+    _arrange(figure, section.axis, len(heights), sum(heights) + 46 * len(heights) + 60)
+    return figure
 
 
 def _add_bands(drawn: go.Figure, bands: Sequence[Band], names: list[str]) -> None:
@@ -102,13 +99,18 @@ def _trace(series: Series, row: int, colour: str, *, legend: bool) -> go.Bar | g
     common = {"name": series.name, "x": list(series.xs), "y": list(series.ys), "legendgroup": series.name}
     if series.shape == "bars":
         return go.Bar(**common, marker={"color": colour}, showlegend=legend)
+    # A point between two gaps is no line: it is drawn as a point.
+    points = lone_points(series.ys)
+    mode = (
+        {"mode": "lines+markers", "marker": {"size": [4 * one for one in points]}} if any(points) else {"mode": "lines"}
+    )
     fill: dict[str, str] = {}
     if series.shape == "stack":
         fill = {"stackgroup": f"row {row}"}
     elif series.shape == "area":
         fill = {"fill": "tozeroy"}
     return go.Scatter(
-        **common, **fill, mode="lines", line={"color": colour, "width": 1.2}, showlegend=legend, connectgaps=False
+        **common, **fill, **mode, line={"color": colour, "width": 1.2}, showlegend=legend, connectgaps=False
     )
 
 
@@ -120,7 +122,8 @@ def _arrange(drawn: go.Figure, axis: str, rows: int, height: int) -> None:
         plot_bgcolor="rgba(0,0,0,0)",
         font={"color": GREY, "size": 12},
         margin={"l": 70, "r": 20, "t": 30, "b": 50},
-        legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0},
+        # Beside the plots: above them it would cover the title of the first one, with its unit.
+        legend={"orientation": "v", "x": 1.01, "xanchor": "left", "y": 1, "yanchor": "top"},
         bargap=0.25,
     )
     drawn.update_xaxes(gridcolor=LINE, zeroline=False)

@@ -27,8 +27,11 @@ summary { font-size: 1.15rem; font-weight: 600; cursor: pointer; margin: 2.2rem 
 """
 
 
-def page(title: str, verdict: str, sections: Sequence[Section], *, good: bool = True) -> str:
-    """Return the page's text. ``verdict``: one line below the title. Raises UserError if plotly is not installed."""
+def page(
+    title: str, verdict: str, sections: Sequence[Section], *, good: bool = True, coloured: Sequence[str] = ()
+) -> str:
+    """Return the page's text. ``verdict``: one line below the title. ``coloured``: the names of series that have the
+    same colour on all pages with the same names. Raises UserError if plotly is not installed."""
     parts = [
         f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{escape(title)}</title>",
         f"<meta name='viewport' content='width=device-width'><style>{STYLE}</style></head><body>",
@@ -42,7 +45,7 @@ def page(title: str, verdict: str, sections: Sequence[Section], *, good: bool = 
             case Table():
                 parts += _table(section)
             case Plots():
-                parts += _plots(section, with_library=first)
+                parts += _plots(section, coloured, with_library=first)
                 first = False
     return "\n".join([*parts, "</body></html>\n"])
 
@@ -85,13 +88,13 @@ def shown(cell: Cell) -> str:
     return f"{cell:,.1f}" if isinstance(cell, float) else f"{cell:,}" if isinstance(cell, int) else cell
 
 
-def _plots(section: Plots, *, with_library: bool) -> Iterator[str]:
+def _plots(section: Plots, coloured: Sequence[str], *, with_library: bool) -> Iterator[str]:
     from milena.report.drawing import figure
 
     yield f"<h2>{escape(section.title)}</h2>"
     if section.note:
         yield f"<p class='note'>{escape(section.note)}</p>"
-    yield figure(section, with_library=with_library)
+    yield figure(section, coloured, with_library=with_library)
 
 
 def check_library() -> None:

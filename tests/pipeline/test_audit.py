@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,9 @@ from milena.pipeline.jobs.audit.checks import FINDINGS, SegmentChecks
 from milena.pipeline.jobs.audit.inventory import SEGMENTS, inventory
 from milena.pipeline.jobs.audit.job import Audited, audit, changed_rows, units, with_resolved
 from milena.pipeline.jobs.rows import as_arrow
+from milena.pipeline.jobs.units import not_in_tier
 from milena.pipeline.options import SourceOptions, source_options
-from tests.pipeline.made_tiers import Batch, MadeTier, run
+from tests.pipeline.made_tiers import TIME, Batch, MadeTier, run
 
 
 def options(made: MadeTier, metadata: Path | None = None) -> SourceOptions:
@@ -44,8 +46,18 @@ def test_a_tier_without_defects_has_no_findings_and_a_page(spark: SparkSession, 
         ("clicks", 1, 30, 0),
         ("orders", 2, 250, 0),
     ]
+    assert [one.oldest for one in topics] == [datetime.fromtimestamp(TIME / 1000)] * 2
     page = Path(result.page).read_text()
+    assert "<dt>not in the tier</dt><dd>unknown without a broker&#x27;s directory" in page
     assert "No findings in 3 segments" in page and "http" not in page.partition("<script")[0]
+
+
+def test_an_inventory_counts_the_offsets_that_are_not_in_the_tier(made: MadeTier, tmp_path: Path) -> None:
+    made.add(run(0, 100))
+    made.replica(tmp_path / "broker", run(100, 130))
+    assert inventory(options(made, made.metadata(tmp_path / "broker"))).not_in_tier == {"orders": 30}
+    assert not_in_tier(options(made, tmp_path / "broker")) == {"orders": 30}
+    assert inventory(options(made)).not_in_tier is None and not_in_tier(options(made)) is None
 
 
 def test_each_defect_is_named(spark: SparkSession, made: MadeTier, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from milena.pipeline.jobs.profile import tables
+from milena.pipeline.jobs.profile import page, tables
 from milena.pipeline.jobs.profile.job import profile
 from milena.pipeline.jobs.profile.page import shown_key
 from milena.pipeline.jobs.units import Unit, planned
@@ -84,6 +84,13 @@ def test_an_interrupted_profile_continues_with_its_plan(
     assert "250 records in 1 topic" in Path(result.page).read_text()
 
 
+def test_minutes_without_records_are_gaps_of_the_page(spark: SparkSession) -> None:
+    rows = [("orders", BEGIN + timedelta(minutes=at), 60, 60) for at in (0, 1, 9)]
+    rates = spark.createDataFrame(rows, "topic string, time timestamp, records long, bytes long")
+    for plot in page._rates(rates, ["orders"]).plots:
+        assert [one is None for one in plot.series[0].ys] == [False, False, True, False]
+
+
 def test_a_plan_is_kept_as_json_and_covers_each_offset_once(made: MadeTier) -> None:
     made.add(run(0, 100))
     made.add(run(100, 250))
@@ -109,4 +116,5 @@ def test_a_timestamp_beyond_all_calendars_does_not_fail_a_profile(
     monkeypatch.setattr("tests.pipeline.made_tiers.TIME", 1_700_000_000_000_000)
     made.add(run(20, 30))
     result = profile(spark, {"tier": str(made.folder)}, {"subscribe": "orders"}, str(tmp_path / "profile"))
+    assert "<dt>not in the tier</dt><dd>unknown without" in Path(result.page).read_text()
     assert result.offsets == 30 and "30 records in 1 topic" in Path(result.page).read_text()

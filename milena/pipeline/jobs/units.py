@@ -70,6 +70,19 @@ def check_topics(given: Mapping[str, str], names: Iterable[str]) -> None:
             raise PipelineError(f"there is no topic {name}" + (f", but {', '.join(there)}" if there else ""))
 
 
+def not_in_tier(options: SourceOptions) -> dict[str, int] | None:
+    """Return, for each topic, how many offsets are not in the tier yet; None if no replica was found. Raises
+    PipelineError."""
+    found: dict[str, int] = {}
+    with LoopThread() as loop:
+        plan = plan_of(loop, options)
+        for one in plan.partitions():
+            known = plan.known(one)
+            if known.log_end is not None:
+                found[one.topic] = found.get(one.topic, 0) + max(0, known.log_end - known.end)
+    return found or None
+
+
 def planned(options: SourceOptions, begun: Position, target: int) -> list[Unit]:
     """Return units for all records that exist now, in the order of offsets. ``begun``: the position after the units of
     earlier runs; partitions that it lacks start at their first offset. ``target``: the approximate bytes of a unit.

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from milena.protocol.records.batch import BatchView, CorruptBatch, batch_size_at
+from milena.protocol.records.batch import NO_TIMESTAMP, BatchView, CorruptBatch, TimestampType, batch_size_at
+from milena.protocol.records.records import iter_records, timestamp_of
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.state.epoch_cache import EpochEntry
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
@@ -32,6 +33,9 @@ class LogContents:
     first_offset: Offset | None = None
     last_offset: Offset | None = None
     max_timestamp_ms: int = -1
+    min_timestamp_ms: int | None = None
+    """The lowest timestamp of a batch's first record, which is that of the log's oldest record if producers write in
+    the order of time; None if no record has a timestamp."""
     size: int = 0
     """Bytes of the whole batches."""
     epochs: list[EpochEntry] = field(default_factory=list)
@@ -80,10 +84,28 @@ class LogContents:
         self.records += max(batch.count, 0)
         if batch.count:  # otherwise the batch was cleaned, and no index has its timestamp
             self.max_timestamp_ms = max(self.max_timestamp_ms, batch.max_timestamp)
+            first = _first_timestamp(batch)
+            if first is not None and (self.min_timestamp_ms is None or first < self.min_timestamp_ms):
+                self.min_timestamp_ms = first
         self.codecs.add(_codec(batch))
         self._positions.append(position)
         self._bases.append(batch.base_offset)
         self.size = position + batch.size_in_bytes
+
+
+def _first_timestamp(batch: BatchView) -> int | None:
+    """Return the timestamp of the first record; None if it has none, or the batch is a control batch or damaged."""
+    if batch.is_control:
+        return None
+    found = batch.base_timestamp
+    if batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        found = batch.max_timestamp
+    elif batch.has_delete_horizon:  # the field has that time, and the records are relative to it
+        try:
+            found = min((timestamp_of(batch, record) for record in iter_records(batch)), default=NO_TIMESTAMP)
+        except CorruptBatch:
+            found = NO_TIMESTAMP
+    return None if found == NO_TIMESTAMP else found
 
 
 def _codec(batch: BatchView) -> str:

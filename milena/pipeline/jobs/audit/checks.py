@@ -16,6 +16,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampType,
 )
 
 from milena.pipeline.jobs.audit.inventory import SEGMENTS, PartitionFacts
@@ -47,11 +48,12 @@ CHECKED: Final = StructType(
         StructField("records", LongType()),
         StructField("codecs", ArrayType(StringType())),
         StructField("epochs", ArrayType(IntegerType())),
+        StructField("oldest", TimestampType()),
         StructField("found", ArrayType(FOUND)),
     ]
 )
-"""CHECKED: a row of SEGMENTS, with the contents of the segment's log in the columns ``batches`` to ``epochs`` (null if
-the log was not read)."""
+"""CHECKED: a row of SEGMENTS, with the contents of the segment's log in the columns ``batches`` to ``oldest`` (null if
+the log was not read). ``oldest``: the lowest timestamp of a batch's first record."""
 FINDINGS: Final = StructType(
     [
         StructField("kind", StringType()),
@@ -112,6 +114,7 @@ async def checked(storage: RemoteStorage, row: Row, newest_ms: int) -> Row:
         "records": None if known is None else known.records,
         "codecs": None if known is None else sorted(known.codecs),
         "epochs": None if known is None else sorted({one.epoch for one in known.epochs}),
+        "oldest": None if known is None or known.min_timestamp_ms is None else microseconds(known.min_timestamp_ms),
         "found": [{"kind": one.kind, "what": one.what, "harmless": one.harmless} for one in found],
     }
 

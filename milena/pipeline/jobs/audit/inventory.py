@@ -33,7 +33,7 @@ from milena.tiered.offline.findings import FOREIGN, LEFTOVER, Finding
 from milena.tiered.offline.metadata_history import MetadataHistory, read_history
 from milena.tiered.offline.metadata_reader import metadata_folders
 from milena.tiered.offline.verification import check_history, unlisted
-from milena.tiered.rebuilding.epoch_chains import Lineage
+from milena.tiered.rebuilding.epoch_chains import Lineage, readable
 from milena.tiered.segments.cleanings import Cleanings
 from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentId,
@@ -87,6 +87,15 @@ class Inventory:
     facts: dict[tuple[str, int], PartitionFacts] = field(default_factory=dict)
     """By topic id and partition."""
     newest_ms: int = 0
+    not_in_tier: dict[str, int] | None = None
+    """For each topic, the number of offsets that are not in the tier yet; None if that is unknown without replicas."""
+
+    def count_remaining(self, topic: str, lineage: Lineage, listed: Sequence[RemoteLogSegmentMetadata]) -> None:
+        """Count the offsets of a partition after its last segment. ``lineage``: that of a replica."""
+        copied = max((one.end_offset + 1 for one in readable(listed)), default=0)
+        remaining = max(0, lineage.log_end - max(copied, lineage.log_start or 0))
+        self.not_in_tier = self.not_in_tier or {}
+        self.not_in_tier[topic] = self.not_in_tier.get(topic, 0) + remaining
 
 
 def inventory(options: SourceOptions, not_tiered: NotTiered = lambda _: None) -> Inventory:
@@ -122,6 +131,8 @@ def inventory(options: SourceOptions, not_tiered: NotTiered = lambda _: None) ->
             if why is not None:
                 result.findings.append(Finding(LEFTOVER, f"{why}, {len(objects)} segments remain", partition))
             lineage = lineage_of_replicas(disk, log_dirs, partition)
+            if lineage is not None:
+                result.count_remaining(partition.topic, lineage, listed)
             if lineage is None and listed:
                 lineage = loop.run(lineage_of_tier(storage, listed))
             cache = None if history is None else history.caches.get(partition)

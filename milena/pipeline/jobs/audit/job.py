@@ -87,7 +87,9 @@ def _audited(
     for name, frame in made.items():
         frame.coalesce(1).write.mode("overwrite").parquet(results.path(name))
     bad = findings.where("not harmless").count()
-    page = page_of(options, {name: spark.read.parquet(results.path(name)) for name in made}, findings, price)
+    page = page_of(
+        options, {name: spark.read.parquet(results.path(name)) for name in made}, findings, price, first.not_in_tier
+    )
     return Audited(len(first.rows), bad, results.finish(page))
 
 

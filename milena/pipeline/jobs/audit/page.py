@@ -7,7 +7,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Final
 
 from milena.pipeline.jobs.audit.tables import by_kind
-from milena.pipeline.jobs.units_text import bytes_text, time_text
+from milena.pipeline.jobs.units_text import bytes_text, remaining_text, time_text
 from milena.pipeline.options import SourceOptions
 from milena.report.contents import Cell, Facts, Plot, Plots, Section, Series, Table
 from milena.report.page import page
@@ -21,9 +21,16 @@ MAX_PLOTTED_TOPICS: Final = 12
 """The maximum number of topics in a plot."""
 
 
-def page_of(options: SourceOptions, tables: Mapping[str, DataFrame], findings: DataFrame, price: float) -> str:
+def page_of(
+    options: SourceOptions,
+    tables: Mapping[str, DataFrame],
+    findings: DataFrame,
+    price: float,
+    not_in_tier: Mapping[str, int] | None,
+) -> str:
     """Return the page. ``tables``: the tables ``topics``, ``epochs`` and ``days`` by name; ``findings``: FINDINGS.
-    ``price``: of a GiB per month."""
+    ``price``: of a GiB per month. ``not_in_tier``: for each topic, the offsets that are not in the tier; None if that
+    is unknown."""
     topics = tables["topics"].orderBy("bytes", ascending=False).limit(MOST).collect()
     kinds = by_kind(findings).orderBy("harmless", "kind").collect()
     bad = sum(one["count"] for one in kinds if not one.harmless)
@@ -39,6 +46,7 @@ def page_of(options: SourceOptions, tables: Mapping[str, DataFrame], findings: D
                 "metadata": list(options.metadata) or "none, only the files of the tier",
                 "segments": f"{segments:,}",
                 "size": bytes_text(size),
+                "not in the tier": remaining_text(not_in_tier),
                 "never read": bytes_text(unread) + (f", {cost:.2f} in a month" if price else ""),
             },
         )
@@ -56,7 +64,7 @@ def page_of(options: SourceOptions, tables: Mapping[str, DataFrame], findings: D
     ]
     columns = ["partition", "leader epoch", "segments", "from the segment at", "up to"]
     sections.append(Table("Leader epochs", columns, lines, folded=True))
-    return page("Audit of a tier", verdict, sections, good=not bad)
+    return page("Audit of a tier", verdict, sections, good=not bad, coloured=[one.topic for one in topics])
 
 
 def _found(findings: DataFrame) -> Table:
@@ -77,7 +85,8 @@ def _topics(topics: list[Row], price: float) -> Table:
         row += [time_text(named["oldest"]), time_text(named["newest"]), named["unreadBytes"]]
         rows.append([*row, named["unreadCost"]] if price else row)
     columns = ["topic", "partitions", "segments", "records", "bytes", "oldest", "newest", "bytes never read"]
-    return Table("Topics", [*columns, "cost in a month"] if price else columns, rows)
+    note = "Oldest: the lowest timestamp of a batch's first record. Newest: the highest timestamp of a record."
+    return Table("Topics", [*columns, "cost in a month"] if price else columns, rows, note)
 
 
 def _ages(days: DataFrame, topics: list[str]) -> Plots:

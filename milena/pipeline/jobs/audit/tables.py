@@ -44,7 +44,7 @@ def referenced(checked: DataFrame, findings: DataFrame) -> DataFrame:
 
 def by_topic(segments: DataFrame, price: float) -> DataFrame:
     """Return one row per topic from ``referenced``: sizes, ages, and the cost of the unread segments per month at
-    ``price`` per GiB. ``oldest`` and ``newest`` are the extremes of the segments' largest timestamps."""
+    ``price`` per GiB. ``oldest`` is the lowest timestamp of a batch's first record, ``newest`` the highest one."""
     unread = f.when(f.col("unread").isNotNull(), f.col("size")).otherwise(0)
     return (
         segments.groupBy("topic")
@@ -54,7 +54,7 @@ def by_topic(segments: DataFrame, price: float) -> DataFrame:
             f.sum("records").alias("records"),
             f.sum("batches").alias("batches"),
             f.sum("size").alias("bytes"),
-            f.min("newest").alias("oldest"),
+            f.min("oldest").alias("oldest"),
             f.max("newest").alias("newest"),
             f.sum(unread).alias("unreadBytes"),
             f.count("unread").alias("unreadSegments"),

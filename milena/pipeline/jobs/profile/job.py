@@ -12,7 +12,8 @@ from milena.pipeline.jobs.profile import tables
 from milena.pipeline.jobs.profile.page import page_of
 from milena.pipeline.jobs.progress import Progress, silent
 from milena.pipeline.jobs.results import Results, shown, topics_of
-from milena.pipeline.jobs.units import UNIT_BYTES, Unit, planned, records_of
+from milena.pipeline.jobs.units import UNIT_BYTES, Unit, not_in_tier, planned, records_of
+from milena.pipeline.jobs.units_text import remaining_text
 from milena.pipeline.options import SourceOptions, source_options
 from milena.pipeline.position import Position
 
@@ -71,7 +72,10 @@ def _profiled(
     }
     for name, frame in made.items():
         frame.coalesce(1).write.mode("overwrite").parquet(results.path(name))
-    page = page_of(shown(place), {name: spark.read.parquet(results.path(name)) for name in made})
+    read_from = {**shown(place)}
+    if not options.bootstrap:
+        read_from["not in the tier"] = remaining_text(not_in_tier(options))
+    page = page_of(read_from, {name: spark.read.parquet(results.path(name)) for name in made})
     return Profiled(sum(unit.offsets for unit in units), results.finish(page))
 
 

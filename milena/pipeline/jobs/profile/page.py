@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from milena.pipeline.jobs.profile.tables import STEP
 from milena.pipeline.jobs.units_text import bytes_text, time_text
 from milena.report.contents import Cell, Facts, Plot, Plots, Section, Series, Table
+from milena.report.gaps import with_gaps
 from milena.report.page import page
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ def page_of(place: Mapping[str, str], tables: Mapping[str, DataFrame]) -> str:
         _partitions(partitions),
         _lateness(topics),
     ]
-    return page("Profile of topics", verdict, sections)
+    return page("Profile of topics", verdict, sections, coloured=[one.topic for one in topics])
 
 
 def _topics(topics: list[Row]) -> Table:
@@ -76,14 +78,14 @@ def _rates(rates: DataFrame, names: list[str]) -> Plots:
         of_topic.setdefault(one.topic, []).append(one)
     plots = []
     for title, unit, column, scale in (("records", "per second", "records", 1), ("bytes", "KiB/s", "bytes", 1024)):
-        series = [
-            Series(
-                name, [f"{row.time:%Y-%m-%d %H:%M:%S}" for row in rows], [row[column] / step / scale for row in rows]
-            )
-            for name, rows in of_topic.items()
-        ]
+        series = []
+        for name, rows in of_topic.items():
+            times = [row.time for row in rows]
+            xs, ys = with_gaps(times, [row[column] / step / scale for row in rows], timedelta(seconds=step))
+            series.append(Series(name, [f"{time:%Y-%m-%d %H:%M:%S}" for time in xs], ys))
         plots.append(Plot(title, unit, series))
-    return Plots("Rates", "timestamp of the records (UTC)", plots, note=f"Means over {step} s.")
+    note = f"Means over {step} s. Intervals without records are gaps."
+    return Plots("Rates", "timestamp of the records (UTC)", plots, note=note)
 
 
 def _keys(keys: DataFrame) -> Table:

@@ -33,12 +33,14 @@ RUN /opt/milena/bin/milena scripts /opt/kafka/bin
 COPY docker/run docker/health docker/bucket docker/server.properties /etc/kafka/docker/
 COPY --chown=appuser:root docker/confluent /etc/confluent/docker/
 COPY docker/nc /usr/local/bin/
+COPY docker/server.properties /opt/kafka/config/
 ENV PATH=/opt/milena/bin:/opt/kafka/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     MILENA_METRICS_PORT=9404 \
     PYTHONSAFEPATH=1 \
     PYTHONUNBUFFERED=1
 USER appuser
-WORKDIR /var/lib/kafka
+# As in apache/kafka, where people write ./opt/kafka/bin/kafka-topics.sh.
+WORKDIR /
 EXPOSE 9092 9404
 VOLUME ["/etc/kafka/secrets", "/mnt/shared/config", "/var/lib/kafka/data"]
 # SIGTERM, which `docker stop` sends, is a controlled shutdown. With thousands of partitions it takes longer than the 10 s that

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from milena.testing.local_cluster import LocalCluster
+from milena.scripts.server_stop import nodes
+from milena.testing.local_cluster import LIMIT, LocalCluster
 from milena.up.ports import free
 from tests.wire.scripts import printed, script
+from tests.wire.waiting import wait_until
 
 Server = tuple[str, str]
 
@@ -122,6 +128,26 @@ def test_a_consumer_ends_after_its_timeout(server: Server, topic: str) -> None:
         "org.apache.kafka.common.errors.TimeoutException (org.apache.kafka.tools.consumer.ConsoleConsumer)",
         "Processed a total of 0 messages",
     ]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_consumer_which_commits_what_it_has_printed(
+    server: Server, topic: str, number: signal.Signals
+) -> None:
+    make(server, topic, "--partitions", "1")
+    produce(server, topic, "1\n")
+    group = ("--group", f"group-of-{topic}")
+    command = [sys.executable, "-P", "-m", "milena.scripts", "kafka-console-consumer", *server, "--topic", topic]
+    consumer = subprocess.Popen(
+        [*command, "--from-beginning", *group], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert consumer.stdout is not None
+    assert consumer.stdout.readline() == "1\n"
+    consumer.send_signal(number)
+    out, err = consumer.communicate(timeout=LIMIT)
+    assert (consumer.returncode, out, err) == (128 + number, "", "Processed a total of 1 messages\n")
+    described = printed("kafka-consumer-groups.sh", *server, "--describe", *group)
+    assert described.splitlines()[2].split()[:5] == [group[1], topic, "0", "1", "1"]
 
 
 def test_records_that_the_broker_rejects_are_logged(server: Server, topic: str) -> None:
@@ -270,6 +296,31 @@ def test_errors_name_the_option(server: Server, arguments: tuple[str, ...], said
     assert ended.code == 1
     assert said in ended.err.splitlines()[0]
     assert ended.out == ""
+
+
+def test_a_node_is_formatted_and_started_in_the_background(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker, controller = free("127.0.0.1", 2)
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\n"
+        f"controller.quorum.bootstrap.servers=127.0.0.1:{controller}\nlog.dirs={tmp_path}/data\n"
+        f"listeners=PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KAFKA_NUM_PARTITIONS", "9")  # only Kafka's image reads such variables
+    printed("kafka-storage.sh", "format", "--standalone", "-t", "some-cluster", "-c", str(file))
+    start = [sys.executable, "-P", "-m", "milena.scripts", "kafka-server-start", "-daemon", str(file)]
+    subprocess.run([*start, "--override", "num.partitions=2"], check=True, timeout=LIMIT)
+    here = ("--bootstrap-server", f"127.0.0.1:{broker}")
+    try:
+        assert printed("kafka-topics.sh", *here, "--create", "--topic", "t") == "Created topic t.\n"
+        assert "PartitionCount: 2\t" in printed("kafka-topics.sh", *here, "--describe", "--topic", "t")
+        assert printed("kafka-cluster.sh", "cluster-id", *here) == "Cluster ID: some-cluster\n"
+    finally:
+        (started,) = (one for one in nodes() if str(file).encode() in Path(f"/proc/{one}/cmdline").read_bytes())
+        os.kill(started, signal.SIGTERM)
+    wait_until(lambda: not Path(f"/proc/{started}").exists(), "the node has not ended", LIMIT)
+    assert '"node stops"' in (tmp_path / "logs" / "kafkaServer.out").read_text()
 
 
 def test_a_client_that_asks_for_encryption_is_refused(server: Server, tmp_path: Path) -> None:

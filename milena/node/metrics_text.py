@@ -81,25 +81,35 @@ class _Page:
     def __init__(self, names: Names) -> None:
         self._names = names
         self._lines: list[str] = []
+        self._parts: list[str] = []
+        """The text of the steps before: to join all lines at once would be a long step."""
         self._budget = YieldBudget(SERIES_PER_YIELD)
         self._objects: dict[int, list[tuple[Any, str]]] = {}
         """The objects and label texts of each group of objects: the same for all their gauges."""
 
     def text(self) -> str:
-        return "\n".join(self._lines) + "\n" if self._lines else ""
+        self._end_step()
+        return "".join(self._parts)
+
+    def _end_step(self) -> None:
+        if self._lines:
+            self._parts.append("\n".join(self._lines) + "\n")
+            self._lines.clear()
 
     def add(self, family: Family, shown: ShownAs) -> Cooperative[None]:
         if family.kind == "summary":
             yield from self._add_summary(family, shown)
             return
         lines, budget, name = self._lines, self._budget, shown.name
-        begin = len(lines)
+        is_first = True
         for labels, value in self._values(family):
+            if is_first:
+                is_first = False
+                lines += header(shown, family.help)
             lines.append(f"{name}{labels} {number(value)}")
             if budget.spend(1):
+                self._end_step()
                 yield
-        if len(lines) > begin:
-            lines[begin:begin] = header(shown, family.help)
 
     def _values(self, family: Family) -> Iterator[tuple[str, float]]:
         """The label text and value of each series."""
@@ -148,6 +158,7 @@ class _Page:
                 self._lines.append(f"{name}_count{labels} {summary.count}")
                 self._lines.append(f"{name}_sum{labels} {number(summary.total_ms)}")
             if self._budget.spend(SUMMARY_COST):
+                self._end_step()
                 yield
         if suffix is not None:
             if suffix:

@@ -239,7 +239,7 @@ class _HttpConnection:
             f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
             f"Connection: {'close' if self._closes else 'keep-alive'}\r\n\r\n"
         )
-        connection.send([head.encode() + body])
+        connection.send([head.encode(), body])
         if self._closes:
             self._requests.clear()
             connection.close()

@@ -31,14 +31,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the tests of ``FIRST`` first, and keep the share that ``--sample`` names: the same ones for the same text."""
+    """Put the tests of ``FIRST`` first, and keep the share that ``--sample`` names, and half of it of those marked
+    ``costly``: the same ones for the same text."""
     items.sort(key=lambda item: _rank(item.nodeid))
     text, _, percent = (config.getoption("sample") or "").rpartition(":")
     if not percent or int(percent) >= 100:
         return
     chosen, others = list[pytest.Item](), list[pytest.Item]()
     for item in items:
-        (chosen if _percentile(f"{text} {item.nodeid}") < int(percent) else others).append(item)
+        share = int(percent) / (2 if item.get_closest_marker("costly") else 1)
+        (chosen if _percentile(f"{text} {item.nodeid}") < share else others).append(item)
     config.hook.pytest_deselected(items=others)
     items[:] = chosen
 

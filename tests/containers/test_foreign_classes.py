@@ -26,10 +26,11 @@ from tests.containers.work import written_and_read
 HERE: Final = Path(__file__).parent
 CONFLUENTS_TAG: Final = "8.4.0"
 """The number of Confluent's image with Kafka 4.4."""
-NODE_MODULES: Final = {20: ("@testcontainers/kafka@11.14.0", "testcontainers@11.14.0", "kafkajs@2.2.4")}
-"""The packages to install, by the lowest major version of Node.js that they run on."""
+NODE_MODULES: Final = {(20,): "11.14.0", (22, 22): "12.2.0"}
+"""Versions of Testcontainers, by the lowest version of Node.js that they run on."""
+KAFKAJS: Final = "kafkajs@2.2.4"
 LIMIT: Final = 500
-pytestmark = [pytest.mark.timeout(600), pytest.mark.usefixtures("without_reaper")]
+pytestmark = [pytest.mark.costly, pytest.mark.timeout(600), pytest.mark.usefixtures("without_reaper")]
 
 
 @pytest.fixture(scope="module")
@@ -89,12 +90,13 @@ def test_go(image: str) -> None:
 def test_node(image: str, tmp_path: Path) -> None:
     needs_programs("node", "npm")
     version = version_of(["node", "--version"])
-    packages = [NODE_MODULES[lowest] for lowest in sorted(NODE_MODULES) if lowest <= version[0]]
-    if not packages:
-        pytest.skip(f"Testcontainers' module needs Node.js {min(NODE_MODULES)}")
+    usable = [lowest for lowest in NODE_MODULES if lowest <= version]
+    if not usable:
+        pytest.skip(f"needs Node.js {min(NODE_MODULES)[0]}")
+    packages = [f"{name}@{NODE_MODULES[max(usable)]}" for name in ("testcontainers", "@testcontainers/kafka")]
     shutil.copy(HERE / "node/kafka.mjs", tmp_path)
     npm = ("npm", "install", "--no-save", "--no-package-lock", "--ignore-scripts", "--silent", "--prefix", ".")
-    run(*npm, *packages[-1], variables={}, folder=tmp_path)
+    run(*npm, *packages, KAFKAJS, variables={}, folder=tmp_path)
     assert "read 100 records" in run("node", "kafka.mjs", image, variables={}, folder=tmp_path)
 
 

@@ -21,14 +21,14 @@ from tests.containers.work import written_and_read
 
 ALL: Final = yaml.safe_load((ROOT / "tests/foreign/compose_files.yaml").read_text())
 KAFKA: Final = "apache/kafka"
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.costly, pytest.mark.timeout(300)]
 
 
 def adapted(entry: dict[str, Any], command: list[str]) -> dict[str, Any]:
     """Return the compose file with Milena's image, for this compose and this engine."""
     services = copy.deepcopy(entry["services"])
     for service in services.values():
-        assert service["image"].startswith(KAFKA)
+        assert KAFKA in service["image"]
         service["image"] = IMAGE
         if command == ["docker-compose"]:
             for other in service.get("depends_on", {}).values():
@@ -51,7 +51,7 @@ def test_a_file_becomes_healthy_and_serves_clients(
     started.file.write_text(yaml.safe_dump(adapted(entry, started.command)))
     with started.running():
         inside = entry["inside"]
-        assert f"broker 1 at {inside}" in kcat(started, "-b", inside, "-L")
+        assert f" at {inside}" in kcat(started, "-b", inside, "-L")
         kcat(started, "-b", inside, "-P", "-t", "inside", stdin="hello")
         assert kcat(started, "-b", inside, "-C", "-t", "inside", "-e") == "hello"
         if "created" in entry:

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from milena import install_hint
@@ -32,17 +33,22 @@ def session(master: str = "local[*]", name: str = "milena", settings: Mapping[st
     Tasks run with this process's interpreter, unless PYSPARK_PYTHON names another. Raises PipelineError if Spark or a
     JDK is missing.
     """
-    check_jdk()
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError:
-        raise PipelineError(f"Spark is not installed: pip install {install_hint('spark')}") from None
+    check_installed()
+    from pyspark.sql import SparkSession
+
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in {**DEFAULTS, **(settings or {})}.items():
         builder = builder.config(key, value)
     return register(builder.getOrCreate())
+
+
+def check_installed() -> None:
+    """Check that Spark and a JDK are installed. Raises PipelineError."""
+    check_jdk()
+    if find_spec("pyspark") is None:
+        raise PipelineError(f"Spark is not installed: pip install {install_hint('spark')}")
 
 
 def check_jdk() -> None:

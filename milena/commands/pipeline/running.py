@@ -6,14 +6,17 @@ import logging
 import os
 import re
 import sys
+import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from milena.command_line.errors import UsageError, UserError, reason_of
 from milena.command_line.options import Values
+from milena.commands.pipeline.java_output import JavaOutput
 from milena.commands.pipeline.source_options import location_options, not_tiered, topic_options
 from milena.pipeline.errors import PipelineError
 from milena.pipeline.jobs.export.formats import Form
@@ -30,6 +33,7 @@ MASTERS: Final = re.compile(
     r"local(\[(\*|[1-9]\d*)(, *[1-9]\d*)?\])?|local-cluster\[.*\]|yarn|(spark|k8s)://.+", re.ASCII
 )
 """The URLs that Spark accepts as a cluster."""
+LOG_LEVEL: Final = "spark.log.level"
 NO_GATEWAY: Final = "JAVA_GATEWAY_EXITED"
 CALL: Final = re.compile(r"An error occurred while calling [\w.]+\n: [\w.$]+: ")
 CAUSE: Final = re.compile(r"Caused by: [\w.$]+: (.*\S)")
@@ -79,9 +83,9 @@ def export(values: Values) -> int:
 
         chosen = topic_options(values)
         forms = {"key": key, "value": value}
-        found = job(
-            spark, location_options(values), chosen, values.out, **forms, form=values.format, progress=Terminal()
-        )
+        place = location_options(values)
+        with Terminal(partial(tasks_of, spark)) as terminal:
+            found = job(spark, place, chosen, values.out, **forms, form=values.format, progress=terminal)
         print(f"{found.offsets} offsets exported, {found.commits} commits in all: {found.table}")
         return 0
 
@@ -100,16 +104,9 @@ def replay(values: Values) -> int:
 
         pace = Pace(values.rate)
         chosen = topic_options(values)
-        found = job(
-            spark,
-            location_options(values),
-            chosen,
-            values.to,
-            values.out,
-            rate=values.rate,
-            pace=pace,
-            progress=Terminal(),
-        )
+        place = location_options(values)
+        with Terminal(partial(tasks_of, spark)) as terminal:
+            found = job(spark, place, chosen, values.to, values.out, rate=values.rate, pace=pace, progress=terminal)
         print(f"{found.records} records written to {values.to}, {found.offsets} offsets processed")
         return 0
 
@@ -132,7 +129,8 @@ def _audit(spark: SparkSession, values: Values, folder: str, price: float) -> in
     from milena.pipeline.jobs.audit.job import audit as job
 
     options = source_options({**location_options(values), **topic_options(values)})
-    found = job(spark, options, folder, price=price, not_tiered=not_tiered(values), progress=Terminal())
+    with Terminal(partial(tasks_of, spark)) as terminal:
+        found = job(spark, options, folder, price=price, not_tiered=not_tiered(values), progress=terminal)
     word = "finding" if found.findings == 1 else "findings"
     print(f"audit: {found.segments} segments, {found.findings or 'no'} {word}: {found.page}")
     return 1 if found.findings else 0
@@ -141,7 +139,8 @@ def _audit(spark: SparkSession, values: Values, folder: str, price: float) -> in
 def _profile(spark: SparkSession, values: Values, folder: str) -> int:
     from milena.pipeline.jobs.profile.job import profile as job
 
-    found = job(spark, location_options(values), topic_options(values), folder, progress=Terminal())
+    with Terminal(partial(tasks_of, spark)) as terminal:
+        found = job(spark, location_options(values), topic_options(values), folder, progress=terminal)
     print(f"profile: {found.offsets} offsets: {found.page}")
     return 0
 
@@ -160,7 +159,7 @@ def _check_topics(values: Values) -> None:
 @contextmanager
 def _session(values: Values, job: str, more: Mapping[str, str] = MappingProxyType({})) -> Iterator[SparkSession]:
     """Provide a Spark session for a job. Raises UserError, also for Spark's errors."""
-    from milena.pipeline.session import session
+    from milena.pipeline.session import check_installed, session
 
     check_library()
     logging.getLogger().addFilter(_is_no_interrupt)
@@ -169,13 +168,18 @@ def _session(values: Values, job: str, more: Mapping[str, str] = MappingProxyTyp
             f"--master {values.master}: Spark takes local[*], local[N], spark://HOST:PORT, yarn, k8s://..."
         )
     settings = {
-        "spark.log.level": "OFF",  # no stack traces: errors are reported in one line
+        LOG_LEVEL: "OFF",  # no stack traces: errors are reported in one line
         **more,
         **(LOCAL if values.master.startswith("local") else {}),
         **dict(values.conf),
     }
-    with _plain_errors():
-        spark = session(values.master, f"milena pipeline {job}", settings)
+    output = JavaOutput()
+    shows_all = LOG_LEVEL in dict(values.conf)
+    with _plain_errors(output):
+        check_installed()
+        print("starting Spark", file=sys.stderr, flush=True)
+        with nullcontext() if shows_all else output.diverted():
+            spark = session(values.master, f"milena pipeline {job}", settings)
         try:
             yield spark
         finally:
@@ -183,8 +187,9 @@ def _session(values: Values, job: str, more: Mapping[str, str] = MappingProxyTyp
 
 
 @contextmanager
-def _plain_errors() -> Iterator[None]:
-    """Convert errors of the pipeline, of Spark and of the system into UserError."""
+def _plain_errors(output: JavaOutput | None = None) -> Iterator[None]:
+    """Convert errors of the pipeline, of Spark and of the system into UserError. ``output``: that of Spark's Java
+    process."""
     try:
         yield
     except PipelineError as error:
@@ -195,7 +200,8 @@ def _plain_errors() -> Iterator[None]:
         if not _is_sparks(error):
             raise
         if NO_GATEWAY in str(error):
-            raise UserError("Spark's Java process did not start: see its output above") from None
+            reason = output.reason() if output is not None else ""
+            raise UserError(f"Spark's Java process did not start: {reason or 'see its output above'}") from None
         raise UserError(message_of(str(error))) from None
 
 
@@ -222,27 +228,62 @@ def message_of(text: str) -> str:
 
 
 class Terminal:
-    """Prints the progress of a job on standard error: on a terminal as one line that is rewritten, otherwise as a new
-    line from time to time."""
+    """A context manager that prints the progress of a job on standard error: on a terminal as one line that is
+    rewritten, otherwise as a new line from time to time. Between the calls of the job it shows the tasks of Spark.
+    ``tasks``: returns how many of the tasks that are running or waiting have ended, and how many there are."""
 
-    def __init__(self) -> None:
+    def __init__(self, tasks: Callable[[], tuple[int, int]] = lambda: (0, 0)) -> None:
         self._drawable = sys.stderr.isatty()
         self._begun: tuple[float, int] | None = None
         self._last = float("-inf")
+        self._line = ""
+        self._tasks = tasks
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._watch = threading.Thread(target=self._show_tasks, daemon=True, name="tasks of Spark")
+
+    def __enter__(self) -> Terminal:
+        self._watch.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._watch.join()
 
     def __call__(self, what: str, done: int, total: int, unit: str) -> None:
         now = time.monotonic()
         if self._begun is None:
             self._begun = now, done
-        ended = done >= total
-        if not ended and now - self._last < (0 if self._drawable else 10):
-            return
-        self._last = now
-        line = progress_line(what, done, total, unit, now - self._begun[0], done - self._begun[1])
-        if self._drawable:
-            print(f"\r{line}\x1b[K", end="\n" if ended else "", file=sys.stderr, flush=True)
-        else:
-            print(line, file=sys.stderr, flush=True)
+        self._line = progress_line(what, done, total, unit, now - self._begun[0], done - self._begun[1])
+        self._show(self._line, ended=done >= total)
+
+    def _show_tasks(self) -> None:
+        while not self._ended.wait(1):
+            self.tick()
+
+    def tick(self) -> None:
+        """Show how many tasks of Spark have ended."""
+        ended, every = self._tasks()
+        if every:
+            self._show(f"{self._line or 'working'} ({ended:,} of {every:,} tasks)", ended=False)
+
+    def _show(self, line: str, *, ended: bool) -> None:
+        with self._lock:
+            now = time.monotonic()
+            if not ended and now - self._last < (0 if self._drawable else 10):
+                return
+            self._last = now
+            if self._drawable:
+                print(f"\r{line}\x1b[K", end="\n" if ended else "", file=sys.stderr, flush=True)
+            else:
+                print(line, file=sys.stderr, flush=True)
+
+
+def tasks_of(spark: SparkSession) -> tuple[int, int]:
+    """Return how many tasks of the active stages have ended, and how many there are."""
+    tracker = spark.sparkContext.statusTracker()
+    stages = [one for one in map(tracker.getStageInfo, tracker.getActiveStageIds()) if one is not None]
+    return sum(one.numCompletedTasks for one in stages), sum(one.numTasks for one in stages)
 
 
 def progress_line(what: str, done: int, total: int, unit: str, seconds: float, done_here: int) -> str:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,7 +17,8 @@ from milena.__main__ import main
 from milena.command_line.errors import UserError
 from milena.command_line.options import Values
 from milena.commands.pipeline import running
-from milena.commands.pipeline.running import message_of, progress_line
+from milena.commands.pipeline.java_output import JavaOutput
+from milena.commands.pipeline.running import Terminal, message_of, progress_line, tasks_of
 
 
 @pytest.mark.parametrize("job", ["audit", "profile", "export", "replay", "demo", "look"])
@@ -81,6 +87,40 @@ def test_progress_shows_the_speed_and_the_remaining_time() -> None:
         progress_line("replayed", 5000, 5000, "offsets", 2.0, 4000)
         == "replayed 5,000 of 5,000 offsets, 2,000 offsets/s"
     )
+
+
+def test_the_tasks_of_spark_are_shown_between_the_units_of_a_job(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    tasks = [(0, 0), (3, 40)]
+    terminal = Terminal(lambda: tasks.pop(0))
+    terminal("read", 0, 10, "bytes")
+    terminal.tick()
+    terminal.tick()
+    line = "read 0 bytes of 10 bytes"
+    assert capsys.readouterr().err == f"\r{line}\x1b[K\r{line} (3 of 40 tasks)\x1b[K"
+
+
+def test_the_tasks_of_all_active_stages_are_counted() -> None:
+    stages = {1: SimpleNamespace(numCompletedTasks=3, numTasks=8), 2: SimpleNamespace(numCompletedTasks=0, numTasks=2)}
+    tracker = SimpleNamespace(getActiveStageIds=lambda: [1, 2, 9], getStageInfo=stages.get)
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(statusTracker=lambda: tracker))
+    assert tasks_of(spark) == (3, 10)
+
+
+def test_of_javas_output_only_warnings_of_the_pipeline_are_shown(capfd: pytest.CaptureFixture[str]) -> None:
+    event = {"timestamp": "t", "level": "warning", "component": "pipeline", "event": "data loss", "what": "orders-0: x"}
+    banner = "Using Spark's default log4j profile\n\tat java.base/x\n{not json\n[]\n"
+    text = f"{banner}{json.dumps(event)}\nTraceback: the end\n\n"
+    output = JavaOutput()
+    with output.diverted():
+        child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stderr.write(sys.stdin.read())"], stdin=-1)
+    child.communicate(text.encode())
+    assert output.reason() == "{not json [] Traceback: the end"
+    assert capfd.readouterr().err == "warning: data loss: orders-0: x\n"
+    print("here again", file=sys.stderr)
+    assert capfd.readouterr().err == "here again\n"
 
 
 def test_the_message_of_the_root_cause_is_extracted_from_errors_of_spark() -> None:

@@ -104,6 +104,10 @@ REMOVED_FROM_MILENA: Final = frozenset(row[1] for row in _ROWS if row[0] == "for
 """Keys of earlier versions of Milena: files and stored metadata may have them, and requests cannot set them."""
 
 
+_IN_EVERY_RELEASE: Final = frozenset({"config.providers"})
+"""Keys that have an effect in releases whose brokers do not define them (``AbstractConfig``)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Keys:
     """The keys of one release of Kafka, and Milena's own. A key that the release lacks keeps its default in
@@ -136,9 +140,9 @@ def keys_of(release: str) -> Keys:
 
 def _of_release(keys: Mapping[str, Key], other: Mapping[str, str]) -> dict[str, Key]:
     return {
-        name: _changed(key, other[name]) if name in other else key
+        name: key if other.get(name, ABSENT) == ABSENT else _changed(key, other[name])
         for name, key in keys.items()
-        if other.get(name) != ABSENT
+        if other.get(name) != ABSENT or name in _IN_EVERY_RELEASE
     }
 
 

@@ -1,4 +1,4 @@
-"""Brokers of Kafka 4.3.1 and 4.4.0 beside one of Milena's with Milena's controller, and the upgrade to 4.4."""
+"""Brokers of several releases of Kafka beside one of Milena's with Milena's controller, and the upgrade to 4.4."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from milena.releases import RELEASES
 from milena.testing.local_cluster import LocalCluster
 from tests.oracle import kafka
 from tests.oracle.joining import LIMIT, JoiningKafka, joined_kafka
+from tests.oracle.release_tables import VERSIONS
 from tests.oracle.tools import FEATURES, Tools
 from tests.wire.admin import Places, coordinator_of, place_topic
 from tests.wire.load import PARTITIONS, Load, read_all
@@ -31,13 +33,18 @@ OVERRIDES = {
 pytestmark = pytest.mark.timeout(240)
 
 
+def require_jars(version: str) -> None:
+    """Skip the test if a version of Kafka cannot be run."""
+    try:
+        kafka.jars(version)
+    except kafka.NoKafka as reason:
+        pytest.skip(f"no jars of Kafka {version}: {reason}")
+
+
 @contextmanager
 def mixed_cluster(folder: Path) -> Iterator[tuple[LocalCluster, dict[int, JoiningKafka]]]:
     """A cluster at metadata.version 4.3 with a broker of each kind."""
-    try:
-        kafka.jars(kafka.TEST_VERSION)
-    except kafka.NoKafka as reason:
-        pytest.skip(f"no jars of Kafka {kafka.TEST_VERSION}: {reason}")
+    require_jars(kafka.TEST_VERSION)
     options = ["--release-version", "4.3"]
     with LocalCluster.start(folder / "milena", overrides=OVERRIDES, options=options) as cluster:
         older = joined_kafka(cluster, folder / "older", OVERRIDES, node_id=OLDER, version=kafka.TEST_VERSION)
@@ -126,6 +133,33 @@ def test_the_metadata_version_is_raised_once_the_older_broker_is_replaced(tools:
         (line,) = (line for line in described if "metadata.version" in line)
         assert "FinalizedVersionLevel: 4.4-IV2" in line
         assert "might be lost" in tools.refusal(FEATURES, *server, "downgrade", "--feature", "metadata.version=30")
+
+
+def test_a_broker_of_the_oldest_release_joins_a_cluster_that_behaves_like_it(
+    kafka_answers: None, tmp_path: Path
+) -> None:
+    release = RELEASES[0]
+    version = VERSIONS[release]
+    require_jars(version)
+    with (
+        LocalCluster.start(tmp_path / "milena", overrides=OVERRIDES, options=["--kafka-version", release]) as cluster,
+        joined_kafka(cluster, tmp_path / "kafka", OVERRIDES, node_id=OLDER, version=version) as kin,
+    ):
+        place_topic(cluster.bootstrap, TOPIC, [[MILENA, OLDER], [OLDER, MILENA], [MILENA, OLDER]])
+        places = Places(cluster.bootstrap, TOPIC)
+        with Load(cluster.bootstrap, TOPIC) as load:
+            wait_until(lambda: len(load.acknowledged) > 1000, "1000 writes")
+            cluster.kill(MILENA)
+            wait_until(lambda: all(place.leader == OLDER for place in places.now()), "Kafka's broker to lead")
+            cluster.restart(MILENA)
+            wait_until(lambda: all(place.isr == {MILENA, OLDER} for place in places.now()), "both to be in sync")
+            kin.kill()
+            wait_until(lambda: all(place.leader == MILENA for place in places.now()), "Milena's broker to lead")
+            enough = len(load.acknowledged) + 1000
+            wait_until(lambda: len(load.acknowledged) > enough, "1000 more writes")
+            kin.start()
+        assert load.errors == []
+        assert read_all(cluster.bootstrap, TOPIC) == Counter(load.acknowledged)
 
 
 def test_a_broker_of_the_older_release_cannot_join_at_a_newer_level(kafka_answers: None, tmp_path: Path) -> None:

@@ -6,11 +6,12 @@ import pytest
 
 from milena.config.keys import KEYS, TOPIC_KEYS, UNSUPPORTED, first_release, keys_of
 from milena.config.node_config import NodeConfig, check_dynamic
-from milena.config.sources import from_overrides, from_properties, plain
+from milena.config.sources import from_environment, from_overrides, from_properties, plain
 from milena.config.topic_config import TopicConfig, validate_topic_config
 from milena.config.values import ConfigError
 from milena.releases import NEWEST, RELEASES
 
+ENV_PROVIDER = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
 LEAST = dict(NodeConfig.of().originals)
 
 
@@ -36,6 +37,26 @@ def test_a_key_of_a_later_release_is_unknown() -> None:
         "f:2: log.remote.copy.lag.ms (a key of Kafka 4.4; kafka.version is 4.3)",
     )
     assert config.get_int("log.remote.copy.lag.ms") == 0
+
+
+def test_config_providers_work_in_every_release() -> None:
+    providers = {
+        "config.providers": "env",
+        "config.providers.env.class": ENV_PROVIDER,
+        "num.partitions": "${env:COUNT}",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COUNT", "7")
+        for release in RELEASES:
+            config = NodeConfig(
+                plain(LEAST | {"kafka.version": release}) | from_overrides(map("=".join, providers.items()))
+            )
+            assert (config.get_int("num.partitions"), config.unknown) == (7, ())
+
+
+def test_the_variable_of_a_container_is_not_that_of_kafkas_scripts() -> None:
+    assert from_environment({"KAFKA_KAFKA_VERSION": "4.3"})["kafka.version"].value == "4.3"
+    assert not from_environment({"KAFKA_VERSION": "4.3"})
 
 
 def test_a_key_that_later_releases_dropped_is_known() -> None:

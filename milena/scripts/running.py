@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from milena.runtime.lean_import import lean_import
 from milena.scripts.common.failures import ScriptError
 from milena.scripts.common.options import UsageError
 from milena.scripts.table import MODULES
@@ -20,7 +21,9 @@ def main(name: str, arguments: Sequence[str]) -> int:
         print(f"no script {name}; there are {', '.join(MODULES)}", file=sys.stderr)
         return 1
     try:
-        code: int = import_module(f"milena.scripts.{module}").main(arguments)
+        with lean_import():
+            body = import_module(f"milena.scripts.{module}").main
+        code: int = body(arguments)
         sys.stdout.flush()
     except UsageError as error:
         print(f"{error.message}\n{error.parser.help()}", file=sys.stderr)

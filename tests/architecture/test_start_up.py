@@ -60,6 +60,14 @@ def test_a_script_imports_nothing_that_it_does_not_need(script: str) -> None:
     assert not [name for name in loaded if name.startswith(("milena.broker", "milena.controller", "milena.storage"))]
 
 
+def test_a_script_does_not_import_ssl() -> None:
+    run = "import runpy, sys\nsys.argv[1:] = ['kafka-topics', '--version']\n"
+    run += "try:\n    runpy.run_module('milena.scripts', run_name='__main__')\nexcept SystemExit:\n    pass"
+    loaded = imported_by(run)
+    assert "asyncio" in loaded
+    assert "ssl" not in loaded
+
+
 def test_the_supervisor_needs_no_event_loop() -> None:
     loaded = imported_by("import milena.up.supervisor")
     assert not {"asyncio", "structlog", "kio", "argparse"} & loaded

@@ -95,7 +95,7 @@ class TopicConfig:
             values["segment.bytes"] = internal
         if values[ENABLE] and not (node.get_bool(COMPACTION_ENABLE) and is_tiered_and_compacted(overrides)):
             values[POLICY] = _without_compaction(values[POLICY])
-        # The values have the types of the keys; a test compares those with the fields.
+        # The values have the types of the keys; tests/unit/runtime/test_topic_config.py compares those with the fields.
         fields: dict[str, Any] = {name.replace(".", "_"): value for name, value in values.items()}
         return cls(**fields)
 

@@ -9,6 +9,7 @@ import pytest
 
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
+from tests.fixtures.own_keys import OWN_KEYS
 from tests.oracle.differential.pair import Answers, Pair, eventually, versions
 
 TOPIC: Final = 2
@@ -26,14 +27,6 @@ OF_THE_NODE: Final = frozenset({
 """Broker keys whose values must differ between the nodes."""
 RATE: Final = "leader.replication.throttled.rate"
 """A key that exists only as dynamic configuration."""
-OF_OUR_OWN: Final = {
-    "broker.connection.loss.fencing.enable",
-    "forwarded.request.visible.timeout.ms",
-    "remote.log.compaction.enable",
-    "remote.log.compaction.source.retention.ms",
-    "remote.log.manager.cleaner.thread.pool.size",
-}
-"""Keys that Kafka does not have."""
 
 
 def entries(answer: Mapping[str, Any], index: int = 0) -> dict[str, Any]:
@@ -49,11 +42,16 @@ def describe(pair: Pair, version: int, *resources: tuple[int, str, Sequence[str]
     return pair.ask(ApiKey.DESCRIBE_CONFIGS, version, resources=asked, **wanted)
 
 
+def drop_own_keys(answers: Answers) -> None:
+    for result in answers.milena["results"]:
+        result["configs"] = [one for one in result["configs"] if one["name"] not in OWN_KEYS]
+
+
 def same(answers: Answers, without: Iterable[str] = ()) -> None:
     """Assert that both are equal, except for keys that Milena does not have, and those in ``without``."""
+    drop_own_keys(answers)
     kafka, milena = answers.both
     for theirs, ours in zip(kafka["results"], milena["results"], strict=True):
-        ours["configs"] = [one for one in ours["configs"] if one["name"] not in OF_OUR_OWN]
         assert {one["name"] for one in ours["configs"]} <= {one["name"] for one in theirs["configs"]}
         known = {one["name"] for one in ours["configs"]}
         theirs["configs"] = [one for one in theirs["configs"] if one["name"] in known and one["name"] not in without]
@@ -69,6 +67,7 @@ class TestDescribeConfigs:
             for documentation in (True, False):
                 asked = {"include_synonyms": synonyms, "include_documentation": documentation}
                 answers = describe(pair, version, (TOPIC, topic, None), **asked)
+                drop_own_keys(answers)
                 kafka, milena = (entries(answer) for answer in answers.both)
                 assert set(milena) == set(kafka)
                 assert all(bool(milena[name].get("documentation")) == documentation for name in milena if version >= 3)

@@ -1,4 +1,4 @@
-"""Every configuration key of Kafka 4.3 is known, and those we support are exactly Kafka's."""
+"""Every configuration key of Kafka 4.4 is known, and those we support are exactly Kafka's."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from milena.config.definitions import Key, Required
 from milena.config.keys import INTERNAL, KEYS, REMOVED, TOPIC_KEYS, UNSUPPORTED
 from milena.config.values import ConfigError, Type, parse, render
+from tests.fixtures.own_keys import OWN_KEYS
 
 
 def rows(name: str) -> list[list[str]]:
@@ -32,19 +33,6 @@ def shown(default: object, kind: Type) -> str:
     return f"[{text.replace(',', ', ')}]" if kind is Type.LIST else text
 
 
-OF_OUR_OWN = {
-    "broker.connection.loss.fencing.enable",
-    "forwarded.request.visible.timeout.ms",
-    "internal.remote.log.manager.task.initial.delay.ms",
-    "kafka.version",
-    "milena.metrics.names",
-    "remote.log.compaction.enable",
-    "remote.log.compaction.source.retention.ms",
-    "remote.log.manager.cleaner.thread.pool.size",
-}
-"""Keys that Kafka has not."""
-
-
 @pytest.mark.parametrize("kind", ["broker", "topic"])
 def test_each_supported_key_has_kafkas_type_default_and_mode(kind: str) -> None:
     kafka = {row[1]: tuple(row[2:]) for row in rows("kafka-4.4-keys.tsv") if row[0] == kind}
@@ -57,7 +45,7 @@ def test_each_supported_key_has_kafkas_type_default_and_mode(kind: str) -> None:
         )
         for name, key in supported(kind).items()
     }
-    for name in OF_OUR_OWN & ours.keys():
+    for name in OWN_KEYS & ours.keys():
         assert name not in kafka
         del ours[name]
     assert ours == {name: facts for name, facts in kafka.items() if name in ours}

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+from typing import get_origin, get_type_hints
+
 import pytest
 
+from milena.config.keys import TOPIC_KEYS
 from milena.config.node_config import NodeConfig
 from milena.config.topic_config import TopicConfig, validate_topic_config
-from milena.config.values import MAX_LONG, ConfigError
+from milena.config.values import MAX_LONG, ConfigError, Type
+
+PYTHON = {
+    Type.BOOLEAN: bool,
+    Type.STRING: str,
+    Type.INT: int,
+    Type.LONG: int,
+    Type.DOUBLE: float,
+    Type.LIST: tuple,
+}
+
+
+def test_each_topic_key_has_a_field_of_its_type() -> None:
+    keys = {name: key for name, key in TOPIC_KEYS.items() if not name.startswith("internal.")}
+    # The compiled form has no types of elements.
+    fields = {name: get_origin(hint) or hint for name, hint in get_type_hints(TopicConfig).items()}
+    assert fields == {name.replace(".", "_"): PYTHON[key.type] for name, key in keys.items()}
 
 
 def test_a_topic_has_the_brokers_values_and_its_own_over_them() -> None:

@@ -2,8 +2,9 @@
 
 Returns offsets for timestamps and for Kafka's special timestamps. Without a tier, EARLIEST_LOCAL is EARLIEST, and the
 offsets of the tier are -1. With a tier, a timestamp is searched in the tier and locally while the request waits, at
-most TimeoutMs (v10) or ``remote.list.offsets.request.timeout.ms``; the error is then REQUEST_TIMED_OUT. MAX_TIMESTAMP
-searches only local segments, as in Kafka. Only leaders answer, except for debugging consumers (replica id -2).
+most TimeoutMs (v10) or ``remote.list.offsets.request.timeout.ms``; if the search takes longer, the error is
+REQUEST_TIMED_OUT. MAX_TIMESTAMP searches only local segments, as in Kafka. Only leaders answer, except for debugging
+consumers (replica id -2).
 KIPs: 79, 207 (OFFSET_NOT_AVAILABLE), 320 (leader epochs), 734 (MAX_TIMESTAMP), 405, 1005, 1023.
 """
 
@@ -151,21 +152,19 @@ class _RequestedPartitions:
 
 def look_up(partition: Partition, log: UnifiedLog, timestamp: int, requester: OffsetRequester) -> FoundOffset:
     """Look up an offset locally, for a timestamp (ms) or a special one. Raises KafkaError."""
-    match timestamp:
-        case -1:
-            if requester.is_high_watermark_lagging(partition, log):
-                raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
-            return -1, requester.last_fetchable(log), partition.leader_epoch
-        case -2 | -4:
-            return _with_epoch(log, log.log_start_offset if timestamp == EARLIEST else log.local_log_start_offset)
-        case -5 | -6:
-            last = log.highest_offset_in_remote_storage if log.remote_enabled else Offset(-1)
-            offset = last if timestamp == LATEST_TIERED else _first_not_in_tier(log, last)
-            return requester.visible(partition, log, _with_epoch(log, offset)) if offset >= 0 else NOT_FOUND
-        case -3:
-            result = log.max_timestamp_offset()
-        case _:
-            result = log.offset_for_timestamp(timestamp)
+    if timestamp == LATEST:
+        if requester.is_high_watermark_lagging(partition, log):
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
+        return -1, requester.last_fetchable(log), partition.leader_epoch
+    if timestamp == EARLIEST:
+        return _with_epoch(log, log.log_start_offset)
+    if timestamp == EARLIEST_LOCAL:
+        return _with_epoch(log, log.local_log_start_offset)
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        last = log.highest_offset_in_remote_storage if log.remote_enabled else Offset(-1)
+        offset = last if timestamp == LATEST_TIERED else _first_not_in_tier(log, last)
+        return requester.visible(partition, log, _with_epoch(log, offset)) if offset >= 0 else NOT_FOUND
+    result = log.max_timestamp_offset() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
     return requester.visible(partition, log, found_offset(result))
 
 

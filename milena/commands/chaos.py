@@ -42,7 +42,10 @@ CHAOS = CommandLine(
             convert=seconds,
         ),
         Option(
-            "--faults", f"only these kinds, separated by commas: {', '.join(kind.value for kind in KINDS)}", "KINDS"
+            "--faults",
+            "only these kinds (stop and hang are SIGSTOP, restart is a clean shutdown), separated by commas: "
+            f"{', '.join(kind.value for kind in KINDS)}",
+            "KINDS",
         ),
         Option("--unsafe", "add unclean elections, and judge acks=1 as a promise: losses must then be found"),
         Option(

@@ -1,4 +1,4 @@
-"""The configuration keys, read from ``keys.tsv``: one line per key, in the order of docs/configuration.md.
+"""The configuration keys, read from ``keys.tsv``: one line per key, grouped by subject.
 
 Columns: kind (``broker``: also controllers; ``dynamic``: only in dynamic configuration; ``topic``), name, type, default
 (``NULL``: none; ``REQUIRED``: must be set), validator (see ``_validator``), update mode, ``internal`` if Kafka returns

@@ -1,7 +1,7 @@
 """The controller node: its parts, and the order in which they start and stop.
 
-Start: lock and format the directory, load snapshot and log, begin an epoch, write the activation records, serve. Stop:
-accept no new connections, end waiting requests, sync and close the log, unlock the directory.
+Start: bind the listeners, lock and format the directory, load snapshot and log, begin an epoch, write the activation
+records, serve. Stop: accept no new connections, end waiting requests, sync and close the log, unlock the directory.
 
 It is the only voter of its cluster: ``controller.quorum.voters`` names it alone, or is not set.
 """

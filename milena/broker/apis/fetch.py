@@ -6,8 +6,9 @@ read up to the high watermark, with read_committed up to the last stable offset,
 
 A follower's fetch offset is applied to the high watermark and the ISR before the fetch waits. Followers, and consumers
 below v11, must fetch from the leader; other consumers may fetch from any replica.
-KIPs: 74 (limits), 98 (aborted transactions), 227 (sessions), 320 (epochs), 392 (fetch from followers, v11), 516 (topic
-ids, v13), 595 (diverging epoch, v12), 903 (replica state, v15), 951 (current leader, v16).
+KIPs: 74 (limits), 98 (aborted transactions), 227 (sessions), 320 (epochs), 392 (fetch from followers, v11), 405 (tier,
+OFFSET_MOVED_TO_TIERED_STORAGE, v14), 516 (topic ids, v13), 595 (diverging epoch, v12), 903 (replica state, v15), 951
+(current leader, v16).
 """
 
 from __future__ import annotations

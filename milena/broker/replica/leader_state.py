@@ -210,7 +210,8 @@ class LeaderState:
     # -- the ISR
 
     def _maybe_expand(self, node: NodeId, state: ReplicaState) -> None:
-        """Propose an ISR with a follower that has everything up to the high watermark and the start of the epoch."""
+        """Propose an ISR with a follower that has everything up to the high watermark and the start of the epoch, if it
+        is eligible and no change is pending."""
         committed = self._registration.state
         if not isinstance(committed, Committed) or state.log_end < max(self._log.high_watermark, self.start_offset):
             return
@@ -337,7 +338,8 @@ class LeaderState:
         about to join it. Returns whether it has moved. Raises BrokenInvariant.
 
         It does not move while the ISR is smaller than ``min.insync.replicas`` (KIP-966). Nothing else moves the high
-        watermark of a leader."""
+        watermark of a leader. It is called after a follower's fetch, an append if the leader is alone in the ISR, an
+        accepted ISR change, on becoming leader, and when followers are checked (``check_followers``)."""
         log, registration = self._log, self._registration
         end = log.log_end_offset
         candidate = log.reportable_end  # the log end offset, unless a sync is pending

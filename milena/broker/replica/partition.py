@@ -129,8 +129,8 @@ class Partition:
 
     def become(self, image: PartitionImage) -> bool:
         """Become leader or follower by the metadata (Partition.makeLeader, makeFollower). Returns False if the metadata
-        is older than that applied already; the same is accepted. Raises KafkaError KAFKA_STORAGE_ERROR if there is no
-        log or an invariant is broken."""
+        is older than that applied already; equal metadata is accepted. Raises KafkaError KAFKA_STORAGE_ERROR if there
+        is no log or an invariant is broken."""
         log = self.online_log
         try:
             if not self.registration.accepts(image):

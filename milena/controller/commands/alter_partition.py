@@ -3,7 +3,7 @@ AlterPartition).
 
 The checks and their order are those of Kafka's ReplicationControlManager. Epochs above the controller's mean that the
 leader knows a newer controller (KAFKA-14154). Every member of the new ISR must be registered, active, and of the
-incarnation that the leader saw fetching (KIP-903); the reason logged for a rejection names the member that is not.
+incarnation that the leader saw fetching (KIP-903); the logged reason names the members that are not eligible.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _alter(
         election=Election.UNCLEAN if state.unclean_elections(topic.name) else Election.ONLINE,
     )
     change = partition_change(state, topic, present, acceptance(state.image.brokers, present), targets)
-    # The proposed ISR is the present one: a retry of a request whose response was lost.
+    # None: the proposed ISR is the present one, as in a retry of a request whose response was lost.
     if change is None:
         return Outcome(number, registration=present)
     records[topic.id, number] = change.record(topic.id, number)

@@ -62,7 +62,7 @@ def only_partition(request: FetchRequest) -> FetchPartition | None:
 def decide(
     request: FetchRequest, *, cluster_id: str, epoch: LeaderEpoch, log: UnifiedLog, snapshots: SnapshotStore
 ) -> Decision:
-    """Decide after all checks in Kafka's order. ``epoch`` is this leader's."""
+    """Return the answer to a Fetch, with Kafka's checks in Kafka's order. ``epoch``: of this leader."""
     if request.cluster_id not in (None, cluster_id):
         return Reject(ErrorCode.INCONSISTENT_CLUSTER_ID, top_level=True)
     partition = only_partition(request)
@@ -90,6 +90,7 @@ def epoch_error(requested: int, epoch: LeaderEpoch) -> ErrorCode | None:
 
 def _locate(offset: Offset, last_epoch: LeaderEpoch, log: UnifiedLog, snapshots: SnapshotStore) -> Decision:
     latest, earliest = snapshots.latest(), snapshots.earliest()
+    # The snapshot of a formatted directory is not sent: the log has its records.
     if offset == 0 and latest is not None and latest != BOOTSTRAP_ID:
         return SendSnapshot(latest)
     start = log.log_start_offset
@@ -106,7 +107,9 @@ def _locate(offset: Offset, last_epoch: LeaderEpoch, log: UnifiedLog, snapshots:
 
 
 def _end_of(epoch: LeaderEpoch, log: UnifiedLog, earliest: MetadataSnapshotId | None) -> tuple[LeaderEpoch, Offset]:
-    """Return the largest epoch of the log up to ``epoch``, and its end offset."""
+    """Return the largest epoch of the log up to ``epoch``, and its end offset. Without such an epoch: the log's last
+    epoch (that of the earliest snapshot if the log has none) and the log end offset. If ``epoch`` ends where the
+    earliest snapshot ends: the snapshot's epoch and end offset."""
     last_epoch, end = log.leader_epoch_end_offset(epoch)
     if last_epoch is None or end is None:
         last = log.epochs.latest_entry

@@ -82,8 +82,8 @@ def broker_fenced(state: ControllerState, broker: BrokerImage) -> list[MetadataR
 
 
 def broker_unfenced(state: ControllerState, broker: BrokerImage, offline: Sequence[UUID] = ()) -> list[MetadataRecord]:
-    """The broker may lead partitions without a leader, unless its replica is in a directory that goes ``offline`` in
-    the same batch."""
+    """Unfence the broker, and let it lead partitions without a leader, except those whose replica is in a directory in
+    ``offline``, which goes offline in the same batch."""
     brokers = state.image.brokers
     if offline and broker.log_dirs:
         remaining = tuple(directory for directory in broker.log_dirs if directory not in offline)
@@ -109,8 +109,8 @@ def broker_stopping(state: ControllerState, broker: BrokerImage) -> list[Metadat
 def broker_restarted(
     state: ControllerState, broker_id: NodeId, *, clean: bool, log_dirs: Collection[UUID]
 ) -> list[MetadataRecord]:
-    """A new incarnation registers. After an unclean shutdown it may have lost acknowledged records; those in
-    directories that are no longer among its ``log_dirs`` are lost for certain (Kafka does not check those)."""
+    """A new incarnation registers. After an unclean shutdown it may have lost acknowledged records; records in
+    directories that are no longer among its ``log_dirs`` are lost for certain (Kafka does not check this)."""
     in_isr = list(state.index.in_isr(broker_id))
     if not state.elr_enabled:
         return list(partition_changes(state, in_isr, leaving=broker_id))

@@ -43,11 +43,11 @@ class Journal(ABC):
 
     @abstractmethod
     def say(self, text: str) -> None:
-        """A line of the log for people."""
+        """Write a line of the log for people."""
 
     @abstractmethod
     def tell(self, text: str) -> None:
-        """Likewise, and for those who look on."""
+        """Like ``say``, and also shown on the terminal."""
 
     @abstractmethod
     def _keep(self, event: Event) -> None: ...
@@ -57,7 +57,7 @@ class FileJournal(Journal):
     """Writes both into a folder. Each line is there as soon as it was noted. Times are since the run began."""
 
     def __init__(self, folder: Path, clock: Clock, tell: Callable[[str], object] = lambda _: None) -> None:
-        """``tell`` gets the few lines that people look at while it runs."""
+        """``tell`` shows a line on the terminal while it runs."""
         super().__init__()
         folder.mkdir(parents=True, exist_ok=True)
         self._clock = clock

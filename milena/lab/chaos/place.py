@@ -153,7 +153,7 @@ class Place(Protocol):
         ...
 
     async def heal_links(self) -> None:
-        """All of them."""
+        """Heal all links."""
         ...
 
     # -- disks and clocks
@@ -167,11 +167,11 @@ class Place(Protocol):
         ...
 
     async def slow_disk(self, node: int, seconds: float) -> None:
-        """Each sync takes so much longer. 0: no longer."""
+        """Add ``seconds`` to each sync; 0 ends it."""
         ...
 
     async def jump_clock(self, node: int, seconds: float) -> None:
-        """The wall clock is so far ahead, or behind if negative; not the monotonic one. 0: right again."""
+        """Set the wall clock ``seconds`` ahead (negative: back); the monotonic clock stays. 0 resets it."""
         ...
 
     # -- the tier, of all brokers

@@ -14,7 +14,8 @@ class Kind(Enum):
     KILL = "kill"
     """SIGKILL, and a new process on the same directories."""
     STOP = "stop"
-    """SIGSTOP until after the broker session has expired, then SIGCONT: the node does not know that it was replaced."""
+    """SIGSTOP until after the broker session has expired, then SIGCONT: the node does not know that it was replaced.
+    This is not ``milena lab NODE stop``, a clean shutdown as in ``RESTART``."""
     HANG = "hang"
     """SIGSTOP for less than the session timeout: to the other nodes it looks like a slow network."""
     RESTART = "restart"
@@ -26,7 +27,7 @@ class Kind(Enum):
     CUT_FOLLOWERS = "cut-followers"
     """A leader's followers cannot reach it; the controller can."""
     CUT_ONE_WAY = "cut-one-way"
-    """Data from a broker to another node is lost; the opposite direction works."""
+    """Data from a broker to another node does not arrive until the link is healed; the opposite direction works."""
     WIPE = "wipe"
     """The broker is killed, its log directories are emptied, as after the replacement of a disk, and it is started."""
     POWER_LOSS = "power-loss"
@@ -36,6 +37,7 @@ class Kind(Enum):
     LOST_DIRECTORY = "lost-directory"
     """All access to one of a broker's log directories fails with EIO for a while; then the broker is started again."""
     SLOW_DISK = "slow-disk"
+    """Each sync of a broker's log directories takes longer."""
     TIER_AWAY = "tier-away"
     """Each call of the tier's store fails."""
     TIER_UNMOUNTED = "tier-unmounted"
@@ -43,6 +45,7 @@ class Kind(Enum):
     ODD_TIER = "odd-tier"
     """The tier's store returns wrong results: an error page or a part of an object, or an unexpected exception."""
     SLOW_OBJECTS = "slow-objects"
+    """Each call of the tier's store takes longer."""
     LOST_OBJECTS = "lost-objects"
     """Some new objects of the tier are lost after they were written. Their records are lost if the local copies have
     been deleted; the history has them as holes."""
@@ -60,6 +63,7 @@ class Kind(Enum):
     BLACKOUT = "blackout"
     """All brokers lose power, and are started one after the other."""
     CONTROLLER_POWER_LOSS = "controller-power-loss"
+    """The controller ends, and all data that it has not synced is lost; then it is started again."""
     DISK_ERRORS = "disk-errors"
     """One operation (or each) on one or all log directories of a broker fails; then the broker is killed and started
     again."""

@@ -88,7 +88,7 @@ class RemoteLogReader:
         local log start.
 
         If the segment is replaced by a cleaned one and deleted while it is read, the segment is looked up again. Raises
-        KafkaError OFFSET_OUT_OF_RANGE if no segment serves the offset, and the errors in ``tier.FAILURES``.
+        KafkaError OFFSET_OUT_OF_RANGE if no segment serves the offset, and the errors in ``shared.tier.FAILURES``.
         """
         at, lookups = read.offset, LookupRetries()
         refused: dict[UUID, Exception] = {}

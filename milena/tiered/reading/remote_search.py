@@ -17,7 +17,8 @@ from milena.tiered.store.remote_storage import RemoteStorageError
 async def first_at_or_after(
     reader: RemoteLogReader, partition: TopicIdPartition, log: UnifiedLog, timestamp: int
 ) -> TimedRecord | None:
-    """Return the first record of the log with ``timestamp`` (ms) or later. Raises the errors in ``tier.FAILURES``.
+    """Return the first record of the log with ``timestamp`` (ms) or later. Raises the errors in
+    ``shared.tier.FAILURES``.
 
     Segments that are also local are searched locally. Differs from Kafka, which stops if the first segment that may
     contain such a record has none from the log start on.

@@ -156,7 +156,7 @@ class StoredSegment:
 
 LOG_SUFFIX: Final = ".log"
 ORPHAN_AGE_MS: Final = 10 * 60 * 1000
-"""The minimum age of a segment without a log when it is swept. By then a copy that still runs is in the metadata."""
+"""A set without a log is removed when it is this old: a running copy is in the metadata by then."""
 REQUIRED: Final = frozenset({LOG_SUFFIX, *(index.value for index in IndexType if index is not IndexType.TRANSACTION)})
 """Suffixes of the objects that every stored segment has."""
 
@@ -169,8 +169,8 @@ class RemoteStorage(Protocol):
         ...
 
     async def check(self) -> None:
-        """Check that this tier belongs to the cluster; claim a new one if that is allowed. Raises RemoteStorageError
-        otherwise."""
+        """Check that this tier belongs to the cluster; claim a new one if that is allowed. Raises RemoteStorageError if
+        it belongs to another cluster, or may not be claimed."""
         ...
 
     async def own(self, cluster_id: str) -> None:

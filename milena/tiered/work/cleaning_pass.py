@@ -79,8 +79,8 @@ class PassResult(NamedTuple):
 
 
 class CleaningPass:
-    """One pass. All steps raise PassEnded, the errors in ``tier.FAILURES``, CorruptIndex, CorruptSnapshot, ValueError,
-    and WorkerEnded."""
+    """One pass. All steps raise PassEnded, the errors in ``shared.tier.FAILURES``, CorruptIndex, CorruptSnapshot,
+    ValueError, and WorkerEnded."""
 
     def __init__(self, tier: Tier, role: ReplicaRole, log: UnifiedLog, window: Window, resources: Resources) -> None:
         self._tier = tier

@@ -3,7 +3,8 @@ segment).
 
 A segment is announced (COPY_SEGMENT_STARTED), copied, and confirmed (COPY_SEGMENT_FINISHED); each step is awaited
 before the next. A failed or interrupted copy is retried with another segment id. The objects of the failed one are
-deleted at once, or, if that fails too, by a later round of the expiration (``retention.unfinished_copies``).
+deleted at once after an error that is not retriable. After a retriable error or a crash they stay until the hourly
+sweep (``retention.unfinished_copies``).
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Prepared:
 
 
 async def copy_round(tier: Tier, role: ReplicaRole) -> None:
-    """Copy the eligible segments. Raises the errors in ``tier.FAILURES``."""
+    """Copy the eligible segments. Raises the errors in ``FAILURES``."""
     log = role.log
     if log is None or not role.may_copy or not log.remote_copy_enabled or not tier.metadata.is_ready(role.partition):
         return
@@ -283,7 +284,7 @@ async def copy_segment(
     prepared: Prepared,
     wanted: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Copy one segment. Raises the errors in ``tier.FAILURES``.
+    """Copy one segment. Raises the errors in ``FAILURES``.
 
     The copy is deleted if the store failed with an error that is not retriable, if the role has ended, or if it is no
     longer ``wanted``. After a retriable error, or an error of the metadata, it stays: a later round removes it.

@@ -25,7 +25,7 @@ SWEEP_INTERVAL: Final = 3600.0
 async def expire_round(tier: Tier, role: ReplicaRole) -> None:
     """Delete expired and superseded segments of a leader, and republish segments at risk. If the broker's session with
     the controller may have expired, another broker may lead: then nothing is deleted, and the log start stays. Raises
-    the errors in ``tier.FAILURES``."""
+    the errors in ``FAILURES``."""
     log = role.log
     if log is None or not tier.in_session() or not tier.metadata.is_ready(role.partition):
         return
@@ -129,7 +129,7 @@ async def _delete_all(
 
 async def follow_round(tier: Tier, role: ReplicaRole) -> None:
     """Update a follower's highest copied offset, up to which its local segments may be deleted. Raises the errors in
-    ``tier.FAILURES``."""
+    ``FAILURES``."""
     log = role.log
     if log is not None and tier.metadata.is_ready(role.partition):
         await catch_up(tier, role, log)

@@ -40,7 +40,7 @@ class DamagedSegment(RemoteStorageError):
 async def republish(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
     """Copy the segments at risk that the log needs to new segments, and delete the old ones. A segment that is damaged
     in the tier stays as it is. Offsets that are still local are copied from the local segments instead (``copying``).
-    Raises the errors in ``tier.FAILURES``."""
+    Raises the errors in ``shared.tier.FAILURES``."""
     place = _path(log, LOG_SUFFIX)
     if place in tier.in_use:
         return  # a round of the replica's former role still uses the files

@@ -43,7 +43,7 @@ class TierCleaner:
         self._urgency: Urgency[ReplicaRole] = Urgency(tier.runtime.clock)
 
     async def round(self, _tier: Tier, role: ReplicaRole) -> None:
-        """Clean one partition if it is due. Raises the errors in ``tier.FAILURES``."""
+        """Clean one partition if it is due. Raises the errors in ``FAILURES``."""
         log = role.log
         if log is None or not log.config.compacted:
             self.forget(role)
@@ -101,7 +101,7 @@ class TierCleaner:
         return window if is_due else None
 
     async def _attempt(self, role: ReplicaRole, window: Window, one: CleaningPass) -> PassResult | None:
-        """Run a pass. Returns None if it failed; the reason was logged. Raises the errors in ``tier.FAILURES``."""
+        """Run a pass. Returns None if it failed; the reason was logged. Raises the errors in ``FAILURES``."""
         tier, clock, log = self._tier, self._tier.runtime.clock, one.log
         meters = tier.meters.of(role.replica.topic)
         began = clock.monotonic()

@@ -242,7 +242,7 @@ class NodeProcess:
             await self._broker.stop()
         if self._controller is not None:
             if everything_ends:
-                await self._controller.brokers_left(BROKERS_FIRST)
+                await self._controller.wait_until_all_fenced(BROKERS_FIRST)
             await self._controller.stop()
         if self._control is not None:
             self._control.stop()

@@ -114,7 +114,8 @@ class Controller:
         self._keeper: SnapshotKeeper | None = None
         self._background: Background | None = None
         self._features_known_at = Offset(-1)
-        self._brokers_left = asyncio.Event()
+        """The offset of the last change of features that ApiVersions shows."""
+        self._all_fenced = asyncio.Event()
         if config.quorum_voters and list(config.quorum_voters) != [self.node_id]:
             raise ConfigError(
                 f"controller.quorum.voters names {', '.join(map(str, config.quorum_voters))}: "
@@ -178,7 +179,7 @@ class Controller:
         self._keeper = SnapshotKeeper(self.runtime, self._metadata, log, snapshots, policy, node_id=self.node_id)
         self._metadata.on_commit(self._committed)
         self._committed()
-        self._tasks.keep(self._beat, name="idle records and snapshots")
+        self._tasks.keep(self._maintain_log, name="idle records and snapshots")
         self._background = Background(self, self._tasks)
         self._background.start()
         register_gauges(self, self.metrics)
@@ -280,11 +281,11 @@ class Controller:
             self._features_known_at = changed_at
         self.polls.commit()
         if self.metadata.idle and all(broker.fenced for broker in state.image.brokers.values()):
-            self._brokers_left.set()
+            self._all_fenced.set()
         else:
-            self._brokers_left.clear()
+            self._all_fenced.clear()
 
-    async def _beat(self) -> None:
+    async def _maintain_log(self) -> None:
         """Append NoOpRecords while nothing else is written, and create and delete snapshots."""
         idle = self.config.get_int("metadata.max.idle.interval.ms") / 1000
         while True:
@@ -294,12 +295,12 @@ class Controller:
             if self.metadata.idle and self._keeper is not None:
                 await self._keeper.maintain()
 
-    async def brokers_left(self, timeout: float) -> None:
+    async def wait_until_all_fenced(self, timeout: float) -> None:
         """Wait until every broker is fenced, as after controlled shutdowns, for at most ``timeout`` seconds."""
         if self.ready:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
-                    await self._brokers_left.wait()
+                    await self._all_fenced.wait()
 
     async def stop(self) -> None:
         """Idempotent. Raises OSError, KafkaError if the log cannot be closed cleanly."""

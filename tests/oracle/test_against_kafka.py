@@ -18,10 +18,10 @@ from milena.client.producer import Producer
 from milena.config.node_config import NodeConfig
 from milena.config.topic_config import TopicConfig
 from milena.node.links.outgoing import Channel
+from milena.node.metadata.fetch_response import Quorum
 from milena.node.metadata.image import TOPIC_RESOURCE
 from milena.node.metadata.loader import MetadataLoader
 from milena.node.metadata.observer import Observer, ObserverOptions
-from milena.node.metadata.raft_fetch import Quorum
 from milena.node.metadata.snapshot_fetch import fetch_snapshot
 from milena.node.metadata.snapshot_keeper import SnapshotKeeper, SnapshotPolicy
 from milena.node.metadata.snapshots import SnapshotStore, load_image, parse_file_name

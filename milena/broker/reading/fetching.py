@@ -281,7 +281,7 @@ class Fetch:
                     None if requested.last_fetched_epoch is None else LeaderEpoch(requested.last_fetched_epoch)
                 ),
                 committed=limits.committed,
-                follower=limits.replica != CONSUMER,
+                follower=limits.replica != CONSUMER,  # or a debugging consumer (-2), which reads to the log end
                 only_leader=limits.only_leader,
             )
             # A diverging follower does not have everything before its offset (KAFKA-13141).

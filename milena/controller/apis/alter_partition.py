@@ -50,7 +50,7 @@ def handle(node: Needs, ctx: RequestContext, request: AlterPartitionRequest) -> 
     if second is not None:
         return _alter_parts(node, request, chain((first, second), parts))
     result = alter_partitions(node.state, request.broker_id, request.broker_epoch, first)
-    _log_refusals(node, request.broker_id, result.response)
+    _log_rejections(node, request.broker_id, result.response)
     return node.commit(result, _answer)
 
 
@@ -78,7 +78,7 @@ def _alter_parts(
     altered: set[tuple[UUID, int]] = set()
     for part in parts:
         result = alter_partitions(node.state, request.broker_id, request.broker_epoch, part, altered=altered)
-        _log_refusals(node, request.broker_id, result.response)
+        _log_rejections(node, request.broker_id, result.response)
         node.write(result)
         changes = (record for record in result.records if isinstance(record, PartitionChangeRecord))
         altered.update((change.topic_id, change.partition_id) for change in changes)
@@ -91,7 +91,7 @@ def _alter_parts(
     return node.commit(Result((), outcomes), _answer)
 
 
-def _log_refusals(node: Needs, broker: int, outcomes: Outcomes) -> None:
+def _log_rejections(node: Needs, broker: int, outcomes: Outcomes) -> None:
     for topic_id, partitions in outcomes:
         for outcome in partitions:
             if outcome.code is ErrorCode.NONE:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from milena.controller.log.raft_fetch import (
+from milena.controller.log.answer_fetch import (
     Decision,
     Diverging,
     Reject,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from milena.controller.log.raft_fetch import epoch_error
+from milena.controller.log.answer_fetch import epoch_error
 from milena.node.api import RequestContext
 from milena.node.metadata.snapshots import BOOTSTRAP_ID, MetadataSnapshotId
 from milena.protocol.errors import ErrorCode, KafkaError

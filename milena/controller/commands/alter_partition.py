@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from milena.controller.rules.broker_changes import partition_change
+from milena.controller.rules.broker_changes import change_of
 from milena.controller.rules.leader_choice import Election, acceptance
 from milena.controller.rules.partition_change import RECOVERED, RECOVERING, PartitionChange, Targets
 from milena.controller.state.result import Result
@@ -111,16 +111,16 @@ def _alter(
     if (topic.id, number) in records:
         return _repeated(number)
     present = topic.partitions.get(number)
-    refusal = check(state.image.brokers, sender, present, proposal)
-    if refusal is not None:
-        return Outcome(number, refusal.code, reason=refusal.reason)
+    rejection = check(state.image.brokers, sender, present, proposal)
+    if rejection is not None:
+        return Outcome(number, rejection.code, reason=rejection.reason)
     assert present is not None, "checked"
     targets = Targets(
         isr=proposal.members,
         recovery_state=proposal.recovery_state,
         election=Election.UNCLEAN if state.unclean_elections(topic.name) else Election.ONLINE,
     )
-    change = partition_change(state, topic, present, acceptance(state.image.brokers, present), targets)
+    change = change_of(state, topic, present, acceptance(state.image.brokers, present), targets)
     # None: the proposed ISR is the present one, as in a retry of a request whose response was lost.
     if change is None:
         return Outcome(number, registration=present)
@@ -138,9 +138,9 @@ def check(
     """Check one proposal in Kafka's order. Return None if it is valid."""
     if present is None:
         return Rejection(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such partition")
-    refusal = _check_epochs(sender, present, proposal)
-    if refusal is not None:
-        return refusal
+    rejection = _check_epochs(sender, present, proposal)
+    if rejection is not None:
+        return rejection
     members = proposal.members
     if len(set(members)) < len(members) or any(m not in present.replicas for m in members):
         return Rejection(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeAlias
 from uuid import UUID
 
-from milena.controller.rules.broker_changes import partition_change
+from milena.controller.rules.broker_changes import change_of
 from milena.controller.rules.leader_choice import Election, acceptance
 from milena.controller.rules.partition_change import Targets
 from milena.controller.state.partition_index import PartitionKey
@@ -72,5 +72,5 @@ def _assigned(
             election=Election.UNCLEAN if state.unclean_elections(topic.name) else Election.ONLINE,
         )
     acceptable = acceptance(state.image.brokers, partition, leaving=leaving, moved={broker.id: directory})
-    change = partition_change(state, topic, partition, acceptable, targets)
+    change = change_of(state, topic, partition, acceptable, targets)
     return None if change is None else change.record(*key)

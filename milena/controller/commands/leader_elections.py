@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, TypeAlias
 
-from milena.controller.rules.broker_changes import partition_change
+from milena.controller.rules.broker_changes import change_of
 from milena.controller.rules.leader_choice import Election, acceptance
 from milena.controller.rules.partition_change import Targets
 from milena.controller.state.partition_index import PartitionKey
@@ -136,5 +136,5 @@ def election_change(
 ) -> PartitionChangeRecord | None:
     """Return the record of an election, or None if it changes nothing."""
     acceptable = acceptance(state.image.brokers, partition)
-    change = partition_change(state, topic, partition, acceptable, Targets(election=election))
+    change = change_of(state, topic, partition, acceptable, Targets(election=election))
     return None if change is None else change.record(topic.id, number)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from milena.controller.rules.broker_changes import partition_change
+from milena.controller.rules.broker_changes import change_of
 from milena.controller.rules.leader_choice import Election, acceptance
 from milena.controller.rules.partition_change import Targets
 from milena.controller.rules.placement import check_assignment
@@ -103,7 +103,7 @@ def _reassign(
             _check_factor(partition, len(target.replicas))
         targets = _change(partition, tuple(target.replicas))
     acceptable = acceptance(state.image.brokers, partition)
-    change = partition_change(state, topic, partition, acceptable, targets)
+    change = change_of(state, topic, partition, acceptable, targets)
     return [] if change is None else [change.record(topic.id, target.partition)]
 
 

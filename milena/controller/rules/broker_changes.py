@@ -15,7 +15,7 @@ from milena.controller.rules.leader_choice import Acceptable, Election, acceptan
 from milena.controller.rules.partition_change import ChangeRules, PartitionChange, PartitionChangeBuilder, Targets
 from milena.controller.state.partition_index import PartitionKey
 from milena.controller.state.state import ControllerState
-from milena.node.metadata.image import NO_LEADER, BrokerImage, PartitionImage, TopicImage
+from milena.node.metadata.image import BrokerImage, PartitionImage, TopicImage
 from milena.protocol.metadata_records import (
     BrokerRegistrationChangeRecord,
     MetadataRecord,
@@ -29,7 +29,7 @@ UNFENCE = -1
 ENTER_SHUTDOWN = 1
 
 
-def partition_change(
+def change_of(
     state: ControllerState, topic: TopicImage, partition: PartitionImage, acceptable: Acceptable, targets: Targets
 ) -> PartitionChange | None:
     """Return the change of a partition under the cluster's features and the topic's configuration; None if there is
@@ -49,14 +49,14 @@ def partition_changes(
     state: ControllerState,
     keys: Iterable[PartitionKey],
     *,
-    leaving: NodeId = NO_LEADER,
-    joining: NodeId = NO_LEADER,
-    unclean_shutdown: NodeId = NO_LEADER,
+    leaving: NodeId | None = None,
+    joining: NodeId | None = None,
+    unclean_shutdown: NodeId | None = None,
     brokers: Mapping[int, BrokerImage] | None = None,
 ) -> list[PartitionChangeRecord]:
     """Return the new ISRs and leaders of the partitions ``keys`` after a broker has left, joined, or shut down
     uncleanly. ``brokers``: the registrations after the change, if they differ from the image."""
-    gone = tuple(broker for broker in (leaving, unclean_shutdown) if broker != NO_LEADER)
+    gone = tuple(broker for broker in (leaving, unclean_shutdown) if broker is not None)
     changes = []
     for topic_id, number in keys:
         topic = state.image.topics_by_id[topic_id]
@@ -65,9 +65,9 @@ def partition_changes(
         targets = Targets(
             isr=tuple(member for member in partition.isr if member not in gone),
             election=Election.UNCLEAN if state.unclean_elections(topic.name) else Election.ONLINE,
-            unclean_shutdown=() if unclean_shutdown == NO_LEADER else (unclean_shutdown,),
+            unclean_shutdown=() if unclean_shutdown is None else (unclean_shutdown,),
         )
-        change = partition_change(state, topic, partition, acceptable, targets)
+        change = change_of(state, topic, partition, acceptable, targets)
         if change is not None:
             changes.append(change.record(topic_id, number))
     return changes

@@ -74,7 +74,7 @@ def acceptance(
     brokers: Mapping[int, BrokerImage],
     partition: PartitionImage,
     *,
-    joining: NodeId = NO_LEADER,
+    joining: NodeId | None = None,
     leaving: Sequence[NodeId] = (),
     moved: Mapping[NodeId, UUID] = MappingProxyType({}),
 ) -> Acceptable:

@@ -60,7 +60,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class ReplicaEffect:
     """What a fault does to the replicas of all partitions while it lasts."""
 
     gone: frozenset[int] = frozenset()
@@ -183,7 +183,7 @@ class FaultKind:
     draw: Callable[[Draw], Drawn]
     act: Act
     notice: Notice
-    effect: Callable[[Step, Shape], Effect]
+    effect: Callable[[Step, Shape], ReplicaEffect]
     within: Callable[[Shape], float]
     traits: frozenset[Trait] = frozenset()
     counted: str = ""
@@ -294,43 +294,43 @@ def _unclean(draw: Draw) -> Drawn:
 # -- what it does to replicas
 
 
-def _nothing(step: Step, shape: Shape) -> Effect:
-    return Effect()
+def _nothing(step: Step, shape: Shape) -> ReplicaEffect:
+    return ReplicaEffect()
 
 
-def _gone(step: Step, shape: Shape) -> Effect:
-    return Effect(gone=frozenset(step.nodes))
+def _gone(step: Step, shape: Shape) -> ReplicaEffect:
+    return ReplicaEffect(gone=frozenset(step.nodes))
 
 
-def _hung(step: Step, shape: Shape) -> Effect:
-    return Effect(hung=frozenset(step.nodes))
+def _hung(step: Step, shape: Shape) -> ReplicaEffect:
+    return ReplicaEffect(hung=frozenset(step.nodes))
 
 
-def _apart(step: Step, shape: Shape) -> Effect:
+def _apart(step: Step, shape: Shape) -> ReplicaEffect:
     leader = step.nodes[0]
-    return Effect(apart=frozenset(frozenset((leader, one)) for one in shape.brokers if one != leader))
+    return ReplicaEffect(apart=frozenset(frozenset((leader, one)) for one in shape.brokers if one != leader))
 
 
-def _apart_one_way(step: Step, shape: Shape) -> Effect:
+def _apart_one_way(step: Step, shape: Shape) -> ReplicaEffect:
     if shape.controller in step.nodes:
-        return Effect(gone=frozenset(step.nodes) - {shape.controller})
-    return Effect(apart=frozenset({frozenset(step.nodes)}))
+        return ReplicaEffect(gone=frozenset(step.nodes) - {shape.controller})
+    return ReplicaEffect(apart=frozenset({frozenset(step.nodes)}))
 
 
-def _frozen(step: Step, shape: Shape) -> Effect:
-    return Effect(frozen=True)
+def _frozen(step: Step, shape: Shape) -> ReplicaEffect:
+    return ReplicaEffect(frozen=True)
 
 
-def _each(step: Step, shape: Shape) -> Effect:
-    return Effect(each=frozenset(shape.brokers))
+def _each(step: Step, shape: Shape) -> ReplicaEffect:
+    return ReplicaEffect(each=frozenset(shape.brokers))
 
 
-def _moves(step: Step, shape: Shape) -> Effect:
-    return Effect(moves=True)
+def _moves(step: Step, shape: Shape) -> ReplicaEffect:
+    return ReplicaEffect(moves=True)
 
 
-def _all(step: Step, shape: Shape) -> Effect:
-    return Effect(all=True)
+def _all(step: Step, shape: Shape) -> ReplicaEffect:
+    return ReplicaEffect(all=True)
 
 
 # -- from when on partitions must accept writes

@@ -82,7 +82,7 @@ class Nemesis:
             Act.DISTURB: self._disturb,
         }
 
-    async def trouble(self, rounds: Sequence[Round], until: float) -> None:
+    async def run_rounds(self, rounds: Sequence[Round], until: float) -> None:
         """Inject rounds that begin before ``until``."""
         for one in rounds:
             await self._clock.sleep(one.pause)
@@ -94,7 +94,7 @@ class Nemesis:
             self._steps = ()
             await self._unclean.moves.prefer()
 
-    async def overlap(self, streams: Sequence[Stream]) -> None:
+    async def run_streams(self, streams: Sequence[Stream]) -> None:
         """Carry out the streams of an overlapping plan at once. Return when all faults are mended."""
         async with asyncio.TaskGroup() as group:
             for one in streams:
@@ -167,8 +167,9 @@ class Nemesis:
     async def _inject(self, step: Step, steps: Collection[Step]) -> tuple[Sight, float, float]:
         """Return what was noticed, and when the fault began and was mended."""
         text = f"{step.kind.value} {nodes_text(step.nodes)}".rstrip()
+        details = f" {found}" if (found := _details(step)) else ""
         async with self._watch.over(step, [other for other in steps if other is not step]) as sight:
-            self._journal.say(f"{text} {_details(step)} for {step.seconds:.1f} s")
+            self._journal.say(f"{text}{details} for {step.seconds:.1f} s")
             begun = self._journal.now()
             self._journal.note(Invoke("fault", begun, value=step.kind.value, key=nodes_text(step.nodes)))
             await self._acts[FAULTS[step.kind].act](sight)
@@ -193,20 +194,21 @@ class Nemesis:
             self._journal.say(f"all take writes again, {self._journal.now() - since:.1f} s later")
         return tuple(late)
 
-    async def _last(self, sight: Sight) -> None:
+    async def _wait_duration(self, sight: Sight) -> None:
+        """Wait for the duration of a fault, and a little longer if it has not been noticed yet."""
         await self._clock.sleep(sight.step.seconds)
         await self._watch.linger(sight)
 
     async def _kill(self, sight: Sight) -> None:
         (node,) = sight.step.nodes
         await self._place.kill(node)
-        await self._last(sight)
+        await self._wait_duration(sight)
         await self._place.start(node)
 
     async def _restart(self, sight: Sight) -> None:
         (node,) = sight.step.nodes
         await self._place.shut_down(node)
-        await self._last(sight)
+        await self._wait_duration(sight)
         await self._place.start(node)
 
     async def _pause(self, sight: Sight) -> None:
@@ -214,7 +216,7 @@ class Nemesis:
         await self._place.pause(node)
         try:
             async with self._watch.silence(sight):
-                await self._last(sight)
+                await self._wait_duration(sight)
         finally:
             await self._place.resume(node)
 
@@ -230,7 +232,7 @@ class Nemesis:
         (node,) = sight.step.nodes
         await self._place.power_off(node)
         async with self._watch.silence(sight):
-            await self._last(sight)
+            await self._wait_duration(sight)
         await self._place.start(node)
 
     async def _fail_disk(self, sight: Sight) -> None:
@@ -240,20 +242,20 @@ class Nemesis:
             await self._place.fill_disk(node)
         else:
             await self._place.fail_directory(node)
-        await self._last(sight)
+        await self._wait_duration(sight)
         await self._place.kill(node)
         await self._place.start(node)
 
     async def _slow_disk(self, sight: Sight) -> None:
         (node,) = sight.step.nodes
         await self._place.slow_disk(node, sight.step.amount)
-        await self._last(sight)
+        await self._wait_duration(sight)
         await self._place.slow_disk(node, 0.0)
 
     async def _jump_clock(self, sight: Sight) -> None:
         (node,) = sight.step.nodes
         await self._place.jump_clock(node, sight.step.amount)
-        await self._last(sight)
+        await self._wait_duration(sight)
         await self._place.jump_clock(node, 0.0)
 
     async def _break_tier(self, sight: Sight) -> None:
@@ -266,34 +268,34 @@ class Nemesis:
                 await self._place.break_tier(delay=sight.step.amount)
             case _:
                 await self._place.break_tier(lose=sight.step.amount)
-        await self._last(sight)
+        await self._wait_duration(sight)
         await self._place.break_tier()
 
     async def _unmount_tier(self, sight: Sight) -> None:
         if not await self._place.mount_tier(sight.step.nodes, mounted=False):
             sight.is_omitted = True
             return
-        await self._last(sight)
+        await self._wait_duration(sight)
         await self._place.mount_tier(sight.step.nodes, mounted=True)
 
     async def _lose_all_power(self, sight: Sight) -> None:
         for node in sight.step.nodes:
             await self._place.power_off(node)
         for node in sight.step.nodes:
-            await self._last(sight)
+            await self._wait_duration(sight)
             await self._place.start(node)
 
     async def _disturb(self, sight: Sight) -> None:
         assert self._place.insight is not None, "the plan has kinds of the place only"
         mend = await self._place.insight.disturb(sight.step)
-        await self._last(sight)
+        await self._wait_duration(sight)
         await mend()
 
     async def _cut(self, sight: Sight) -> None:
         for sender, receiver in cuts(sight.step, self._shape):
             await self._place.cut(sender, receiver)
         sight.carried_out = self._journal.now()
-        await self._last(sight)
+        await self._wait_duration(sight)
         await self._place.heal_links()
 
     async def _roll(self, sight: Sight) -> None:

@@ -282,7 +282,7 @@ class Run:
             async with asyncio.TaskGroup() as working:
                 for number, one in enumerate(self._work()):
                     working.create_task(one, name=f"chaos client {number}")
-                await self._trouble()
+                await self._inject_faults()
                 await self._clock.sleep(CALM)
                 workload.stopping.set()
                 self._groups.stopping.set()
@@ -312,13 +312,15 @@ class Run:
             found += self._changes.all(load.made_replicas)
         return found
 
-    async def _trouble(self) -> None:
+    async def _inject_faults(self) -> None:
         order, place = self._order, self._place
         if order.faults is None:
             await self._clock.sleep(CALM)
-            await self._nemesis.trouble(rounds_of(order, place), self._clock.monotonic() + order.seconds)
+            await self._nemesis.run_rounds(rounds_of(order, place), self._clock.monotonic() + order.seconds)
         else:
-            await self._nemesis.overlap(overlapping(order.seed, order.faults, kinds_of(order, place), shape_of(place)))
+            await self._nemesis.run_streams(
+                overlapping(order.seed, order.faults, kinds_of(order, place), shape_of(place))
+            )
 
     async def _end(self) -> None:
         """Note the final state: logs, keys and topics. Readers can then reach the ends."""

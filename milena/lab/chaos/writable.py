@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from milena.lab.chaos.faults import FAULTS, SLACK, Effect, Kind, Shape, Step, Trait, has
+from milena.lab.chaos.faults import FAULTS, SLACK, Kind, ReplicaEffect, Shape, Step, Trait, has
 from milena.protocol.types import TopicPartition
 
 
@@ -23,18 +23,18 @@ class Replicas:
     min_isr: int
 
 
-def effect_of(step: Step, shape: Shape) -> Effect:
+def effect_of(step: Step, shape: Shape) -> ReplicaEffect:
     """What a fault does to replicas while it lasts."""
     return FAULTS[step.kind].effect(step, shape)
 
 
 def must_be_writable(
-    effects: Sequence[Effect], partitions: Mapping[TopicPartition, Replicas]
+    effects: Sequence[ReplicaEffect], partitions: Mapping[TopicPartition, Replicas]
 ) -> tuple[TopicPartition, ...]:
     return tuple(sorted(place for place, replicas in partitions.items() if _stays_writable(effects, replicas)))
 
 
-def _stays_writable(effects: Sequence[Effect], partition: Replicas) -> bool:
+def _stays_writable(effects: Sequence[ReplicaEffect], partition: Replicas) -> bool:
     if partition.leader < 0 or any(effect.all for effect in effects):
         return False
     isr = frozenset(partition.isr)

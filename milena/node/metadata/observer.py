@@ -21,8 +21,7 @@ from uuid import UUID
 
 from milena.node.links.outgoing import Channel, ChannelError
 from milena.node.metadata.committed_offset import CommittedOffsetFile
-from milena.node.metadata.loader import MetadataLoader
-from milena.node.metadata.raft_fetch import (
+from milena.node.metadata.fetch_response import (
     Diverged,
     FetchRefused,
     NeedsSnapshot,
@@ -34,6 +33,7 @@ from milena.node.metadata.raft_fetch import (
     decide,
     fetch_request,
 )
+from milena.node.metadata.loader import MetadataLoader
 from milena.node.metadata.raft_meters import NONE, OBSERVER, RaftMeters, RaftView
 from milena.node.metadata.snapshot_fetch import fetch_snapshot
 from milena.node.metadata.snapshot_keeper import SnapshotKeeper

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from milena.node.links.outgoing import Channel
-from milena.node.metadata.raft_fetch import FetchRefused, NewLeader, Quorum, StaleAnswer, leader_change
+from milena.node.metadata.fetch_response import FetchRefused, NewLeader, Quorum, StaleAnswer, leader_change
 from milena.node.metadata.snapshots import MetadataSnapshotId, PartialSnapshot, SnapshotStore
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode

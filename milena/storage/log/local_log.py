@@ -192,8 +192,9 @@ class LocalLog:
         self.context.sync_soon(self)
         return self._recovery_point
 
-    def begins_append(self, first: int) -> None:
-        """Check ``first``, the offset of an append whose offsets the caller has not just assigned."""
+    def check_append_begins(self, first: int) -> None:
+        """Check ``first``, the offset of an append whose offsets the caller has not just assigned. Raises
+        BrokenInvariant."""
         if first < self._log_end or first < self.segments.active.base_offset:
             raise self._broken("an append begins at the log end, in the active segment", first=first)
 

@@ -192,7 +192,7 @@ class UnifiedLog(LocalLog):
         now = self.context.clock.time_ms()
         position = 0
         for piece, size in _pieces(batches, self.config.segment_bytes):
-            self.begins_append(piece[0].base_offset)
+            self.check_append_begins(piece[0].base_offset)
             self._write(records[position : position + size], piece, now, leads=leads)
             position += size
             for batch in piece:

@@ -74,7 +74,7 @@ async def copy_round(tier: Tier, role: ReplicaRole) -> None:
     log = role.log
     if log is None or not role.may_copy or not log.remote_copy_enabled or not tier.metadata.is_ready(role.partition):
         return
-    if not await catch_up(tier, role, log):
+    if not await update_from_metadata(tier, role, log):
         return
     bases = [segment.base_offset for segment in log.segments]
     found = candidates(
@@ -116,7 +116,7 @@ def _due(found: list[CandidateSegment], log: UnifiedLog, now_ms: int) -> list[Ca
     return found[: due(later, lag, now_ms=now_ms)]
 
 
-async def catch_up(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> bool:
+async def update_from_metadata(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> bool:
     """Update the log from the metadata: its start in the tier, and the highest copied offset. Returns False if the role
     has ended in the meantime.
 

@@ -11,7 +11,7 @@ from milena.storage.log import tiering
 from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
 from milena.tiered.shared.tier import FAILURES, Tier
-from milena.tiered.work.copying import catch_up
+from milena.tiered.work.copying import update_from_metadata
 from milena.tiered.work.deletion import announce_deletion, finish_deletion
 from milena.tiered.work.republishing import republish
 from milena.tiered.work.retention import LogView, decide, limits, unfinished_copies
@@ -30,7 +30,7 @@ async def expire_round(tier: Tier, role: ReplicaRole) -> None:
     if log is None or not tier.in_session() or not tier.metadata.is_ready(role.partition):
         return
     # A leader that has not copied anything yet would count the same segments locally and remotely (KAFKA-20732).
-    if not await catch_up(tier, role, log) or not tier.in_session():
+    if not await update_from_metadata(tier, role, log) or not tier.in_session():
         return
     clock = tier.runtime.clock
     began = clock.monotonic()
@@ -132,7 +132,7 @@ async def follow_round(tier: Tier, role: ReplicaRole) -> None:
     ``FAILURES``."""
     log = role.log
     if log is not None and tier.metadata.is_ready(role.partition):
-        await catch_up(tier, role, log)
+        await update_from_metadata(tier, role, log)
 
 
 async def erase(

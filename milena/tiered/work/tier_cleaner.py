@@ -24,7 +24,7 @@ from milena.tiered.cleaning.cleaning_folder import cleaning_folder
 from milena.tiered.cleaning.window import Source, Window, dirtiness, first_dirty, old_enough, sources
 from milena.tiered.shared.tier import FAILURES, Tier
 from milena.tiered.work.cleaning_pass import CleaningPass, PassEnded, PassResult, Resources
-from milena.tiered.work.copying import catch_up, check_place
+from milena.tiered.work.copying import check_place, update_from_metadata
 from milena.tiered.work.roles import ReplicaRole
 
 THREADS: Final = "remote.log.manager.cleaner.thread.pool.size"
@@ -47,7 +47,9 @@ class TierCleaner:
         log = role.log
         if log is None or not log.config.compacted:
             self.forget(role)
-        if log is None or not _may_clean(self._tier, role, log) or not await catch_up(self._tier, role, log):
+        if log is None or not _may_clean(self._tier, role, log):
+            return
+        if not await update_from_metadata(self._tier, role, log):
             return
         place, in_use = cleaning_folder(log.folder), self._tier.in_use
         if place in in_use:

@@ -42,7 +42,7 @@ def bounds(log: UnifiedLog) -> tuple[int, ...]:
 BREAKING: dict[str, Change] = {
     "the log end falls by an append": lambda log: log.appended(Offset(10), 1),
     "records are in an epoch that the cache lacks": lambda log: log.appended(Offset(11), 2),
-    "an append begins below the log end": lambda log: log.begins_append(9),
+    "an append begins below the log end": lambda log: log.check_append_begins(9),
     "the log end rises by a truncation": lambda log: log.cut_to(Offset(11)),
     "a leader's high watermark falls": lambda log: log.raise_high_watermark(Offset(7)),
     "a leader's high watermark passes the log end": lambda log: log.raise_high_watermark(Offset(11)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from milena.node.metadata.raft_fetch import (
+from milena.node.metadata.fetch_response import (
     Diverged,
     FetchRefused,
     NeedsSnapshot,

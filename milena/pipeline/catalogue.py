@@ -31,7 +31,7 @@ from milena.tiered.offline.metadata_reader import MetadataReader
 from milena.tiered.rebuilding.epoch_chains import Lineage
 from milena.tiered.rebuilding.rebuilt_metadata import NotASegment, surveyed
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, TopicIdPartition
-from milena.tiered.store.remote_storage import LOG_SUFFIX, ORPHAN_AGE_MS, RemoteStorage, StoredSegment
+from milena.tiered.store.remote_storage import INCOMPLETE_AGE_MS, LOG_SUFFIX, RemoteStorage, StoredSegment
 from milena.tiered.store.tier_names import object_name
 from milena.tiered.store.tier_names import partition_folder as tier_folder
 
@@ -346,7 +346,7 @@ def _without_log(
     for one in others:
         repeated = repeated or one.start_offset <= start <= one.end_offset
         end = max(end, one.end_offset + 1)
-    under_way = now_ms is not None and now_ms - stored.modified_ms < ORPHAN_AGE_MS and start >= end
+    under_way = now_ms is not None and now_ms - stored.modified_ms < INCOMPLETE_AGE_MS and start >= end
     if repeated or under_way:
         why = "another segment has its offsets" if repeated else "its copy may be under way"
         get_logger("pipeline").warning("segment left out", reason=f"{_path(stored)} is missing: {why}")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
-from milena.tiered.store.remote_storage import ORPHAN_AGE_MS
+from milena.tiered.store.remote_storage import INCOMPLETE_AGE_MS
 from tests.contract.tiers import CONTENTS, HOME, PARTITION, Tier, later, object_path, on_all_tiers, segment
 
 TEXT = b"what was announced"
@@ -51,9 +51,9 @@ async def test_an_old_description_without_a_segment_is_swept(tier: Tier) -> None
     await tier.storage.copy(segment(7), replace(tier.files(), description=TEXT))
     tier.door.write(path(segment(8)), TEXT)
     tier.door.write(path(segment(9)), TEXT)
-    assert await tier.storage.sweep_orphans(PARTITION, ()) == []
-    storage = tier.again(later(tier.it.runtime, ORPHAN_AGE_MS + 60_000))
-    swept = await storage.sweep_orphans(PARTITION, {segment(9).id})
+    assert await tier.storage.sweep_incomplete(PARTITION, ()) == []
+    storage = tier.again(later(tier.it.runtime, INCOMPLETE_AGE_MS + 60_000))
+    swept = await storage.sweep_incomplete(PARTITION, {segment(9).id})
     assert swept == [segment(8).segment_id]
     assert await stored_description(tier, segment(7)) == TEXT
     assert path(segment(8)) not in tier.objects() and path(segment(9)) in tier.objects()

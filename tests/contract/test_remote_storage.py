@@ -10,7 +10,7 @@ import pytest
 
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
 from milena.tiered.store.remote_storage import (
-    ORPHAN_AGE_MS,
+    INCOMPLETE_AGE_MS,
     IndexType,
     RemoteResourceNotFound,
     RemoteStorageError,
@@ -198,7 +198,7 @@ async def test_a_full_tier_raises_a_retriable_error_and_a_failed_copy_leaves_no_
         tier.door.fail(0, after=0)
         assert not [found for found in await tier.storage.segments() if found.complete]
         await tier.storage.delete(segment(7))
-        await tier.storage.sweep_orphans(PARTITION, ())
+        await tier.storage.sweep_incomplete(PARTITION, ())
         assert tier.objects() == {}
     await tier.storage.copy(segment(7), tier.files())
     assert await contents(tier, segment(7)) == LOG
@@ -271,8 +271,8 @@ async def test_foreign_files_are_reported_and_never_removed(tier: Tier) -> None:
     assert [found.segment_id for found in await tier.storage.segments()] == [segment(7).segment_id]
     reported = {*foreign, "kafka-tiered-storage/no partition"} - {"kafka-tiered-storage/no partition/file.log"}
     assert await tier.storage.foreign() == sorted(reported)
-    aged = tier.again(later(tier.it.runtime, 2 * ORPHAN_AGE_MS))
-    assert await aged.sweep_orphans(PARTITION, ()) == []
+    aged = tier.again(later(tier.it.runtime, 2 * INCOMPLETE_AGE_MS))
+    assert await aged.sweep_incomplete(PARTITION, ()) == []
     await aged.close()
     assert await contents(tier, segment(7)) == LOG
     await tier.storage.delete(segment(7))
@@ -280,16 +280,16 @@ async def test_foreign_files_are_reported_and_never_removed(tier: Tier) -> None:
 
 
 @on_all_tiers
-async def test_old_unknown_segments_without_a_log_are_orphans_and_those_with_one_are_not(tier: Tier) -> None:
+async def test_old_unknown_segments_without_a_log_are_removed_and_those_with_one_are_not(tier: Tier) -> None:
     """A copy writes the log last: a segment with a log and without another object was complete, and has lost it."""
     for number in (1, 2, 3):
         await tier.storage.copy(segment(number), tier.files())
     for number in (1, 2):
         tier.door.remove(object_path(segment(number), ".log"))
     tier.door.remove(object_path(segment(3), ".index"))
-    assert await tier.storage.sweep_orphans(PARTITION, ()) == []
-    aged = tier.again(later(tier.it.runtime, ORPHAN_AGE_MS + 60_000))
-    assert await aged.sweep_orphans(PARTITION, {UUID(int=2)}) == [segment(1).segment_id]
+    assert await tier.storage.sweep_incomplete(PARTITION, ()) == []
+    aged = tier.again(later(tier.it.runtime, INCOMPLETE_AGE_MS + 60_000))
+    assert await aged.sweep_incomplete(PARTITION, {UUID(int=2)}) == [segment(1).segment_id]
     await aged.close()
     assert [found.segment_id.id.int for found in await tier.storage.segments()] == [2, 3]
 
@@ -304,7 +304,7 @@ async def test_the_files_that_a_cancelled_copy_left_are_swept(tier: Tier) -> Non
         copy.cancel()
         await asyncio.wait([copy])
         left += any(path.startswith("milena-copying") for path in tier.objects())
-        await tier.storage.sweep_orphans(PARTITION, ())
+        await tier.storage.sweep_incomplete(PARTITION, ())
         assert set(tier.objects()) <= {object_path(segment(7), suffix) for suffix in CONTENTS}
         await tier.storage.delete(segment(7))
     assert left > 10
@@ -313,5 +313,5 @@ async def test_the_files_that_a_cancelled_copy_left_are_swept(tier: Tier) -> Non
 @on_all_tiers
 async def test_the_files_that_a_dead_process_left_are_swept(tier: Tier) -> None:
     tier.door.write("milena-copying/1/AAAAAAAAAAAAAAAAAAAACA.5/log", b"half of a log")
-    await tier.storage.sweep_orphans(PARTITION, ())
+    await tier.storage.sweep_incomplete(PARTITION, ())
     assert tier.objects() == {}

@@ -36,8 +36,8 @@ from milena.tiered.store.fsspec_system import (
 )
 from milena.tiered.store.partition_folders import ATTEMPTS
 from milena.tiered.store.remote_storage import (
+    INCOMPLETE_AGE_MS,
     LOG_SUFFIX,
-    ORPHAN_AGE_MS,
     IndexType,
     RemoteRange,
     RemoteResourceNotFound,
@@ -214,24 +214,24 @@ class FsspecTier:
             found += [f"{path}/{name}" for name, _ in names if tier_names.parse_object(name) is None]
         return sorted(found)
 
-    async def sweep_orphans(self, partition: TopicIdPartition, known: Collection[UUID]) -> list[RemoteLogSegmentId]:
+    async def sweep_incomplete(self, partition: TopicIdPartition, known: Collection[UUID]) -> list[RemoteLogSegmentId]:
         await self._connected()
         copies = f"{self._top}/{tier_names.COPYING}/{self._owner}"
         for name, _ in await self._do(f"cannot list {copies}", list_folder, copies):
             if name not in self._under_way:
                 await self._do(f"cannot delete {copies}/{name}", remove_tree, f"{copies}/{name}")
-        limit = self._clock.time_ms() - ORPHAN_AGE_MS
-        orphans = [
+        limit = self._clock.time_ms() - INCOMPLETE_AGE_MS
+        incomplete = [
             segment
             for segment in await self._segments(partition)
             if LOG_SUFFIX not in segment.objects and segment.segment_id.id not in known and segment.modified_ms <= limit
         ]
-        for segment in orphans:
+        for segment in incomplete:
             await self._delete(partition, segment.start_offset, segment.segment_id.id)
         alone = [one for one in await self._described_alone(partition, limit) if one[1] not in known]
         for start_offset, described in alone:
             await self._delete(partition, start_offset, described)
-        return [*(one.segment_id for one in orphans), *(RemoteLogSegmentId(partition, one) for _, one in alone)]
+        return [*(one.segment_id for one in incomplete), *(RemoteLogSegmentId(partition, one) for _, one in alone)]
 
     async def _described_alone(self, partition: TopicIdPartition, before_ms: int) -> list[tuple[int, UUID]]:
         """Return the descriptions that belong to no segment and were written before a time."""

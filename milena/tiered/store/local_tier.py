@@ -26,8 +26,8 @@ from milena.tiered.store import tier_names
 from milena.tiered.store.open_logs import CutLog, OpenLogs
 from milena.tiered.store.partition_folders import delete, describe, descriptions_of, forget, names_of, publish
 from milena.tiered.store.remote_storage import (
+    INCOMPLETE_AGE_MS,
     LOG_SUFFIX,
-    ORPHAN_AGE_MS,
     IndexType,
     RemoteRange,
     RemoteResourceNotFound,
@@ -176,13 +176,13 @@ class LocalTier:
     async def foreign(self) -> list[str]:
         return await self._do(f"cannot list {self._root}", self._foreign)
 
-    async def sweep_orphans(self, partition: TopicIdPartition, known: Collection[UUID]) -> list[RemoteLogSegmentId]:
+    async def sweep_incomplete(self, partition: TopicIdPartition, known: Collection[UUID]) -> list[RemoteLogSegmentId]:
         await self._do(f"cannot sweep {self._copying}", self._sweep_copies)
         what = f"cannot sweep {tier_names.partition_folder(partition)}"
-        orphans = await self._do(what, self._orphans, partition, known)
-        for start_offset, segment in orphans:
+        found = await self._do(what, self._incomplete, partition, known)
+        for start_offset, segment in found:
             await self._do(what, self._delete, partition, start_offset, segment)
-        return [RemoteLogSegmentId(partition, segment) for _, segment in orphans]
+        return [RemoteLogSegmentId(partition, segment) for _, segment in found]
 
     async def remove_work_orders(self) -> bool:
         folder = f"{self._folder}/{tier_names.WORK_ORDERS}"
@@ -370,8 +370,8 @@ class LocalTier:
         modified = max(map(self._disk.modified_ms, paths.values()))
         return StoredSegment(RemoteLogSegmentId(partition, segment), start_offset, sizes, modified)
 
-    def _orphans(self, partition: TopicIdPartition, known: Collection[UUID]) -> list[tuple[int, UUID]]:
-        limit = self._clock.time_ms() - ORPHAN_AGE_MS
+    def _incomplete(self, partition: TopicIdPartition, known: Collection[UUID]) -> list[tuple[int, UUID]]:
+        limit = self._clock.time_ms() - INCOMPLETE_AGE_MS
         found = []
         for (start_offset, segment), suffixes in self._names(partition).items():
             if segment not in known and LOG_SUFFIX not in suffixes:

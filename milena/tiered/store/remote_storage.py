@@ -155,7 +155,7 @@ class StoredSegment:
 
 
 LOG_SUFFIX: Final = ".log"
-ORPHAN_AGE_MS: Final = 10 * 60 * 1000
+INCOMPLETE_AGE_MS: Final = 10 * 60 * 1000
 """A set without a log is removed when it is this old: a running copy is in the metadata by then."""
 REQUIRED: Final = frozenset({LOG_SUFFIX, *(index.value for index in IndexType if index is not IndexType.TRANSACTION)})
 """Suffixes of the objects that every stored segment has."""
@@ -217,7 +217,7 @@ class RemoteStorage(Protocol):
         folder, sorted."""
         ...
 
-    async def sweep_orphans(self, partition: TopicIdPartition, known: Collection[UUID]) -> list[RemoteLogSegmentId]:
+    async def sweep_incomplete(self, partition: TopicIdPartition, known: Collection[UUID]) -> list[RemoteLogSegmentId]:
         """Remove the remains of failed copies of ``partition``: sets without a log that are not in ``known`` (the
         metadata) and not recent. Returns them. Sets with a log are kept, known or not: they may be the only copy of the
         data."""

@@ -81,12 +81,12 @@ async def _delete_unfinished(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> 
 async def _sweep(tier: Tier, role: ReplicaRole) -> None:
     """Remove objects of copies that are not listed, for example of a copy that ended after its segment was deleted."""
     known = {segment.id for segment in tier.metadata.cache(role.partition).segments()} | role.copying
-    for orphan in await tier.storage.sweep_orphans(role.partition, known):
+    for segment in await tier.storage.sweep_incomplete(role.partition, known):
         tier.events.warning(
-            "orphan of a failed copy removed",
+            "remains of a failed copy removed",
             topic=role.replica.topic,
             partition=role.replica.index,
-            segment=str(orphan.id),
+            segment=str(segment.id),
         )
 
 

@@ -73,7 +73,7 @@ class ReplicaRole:
         self.started_log: UnifiedLog | None = None
         """The log whose start was looked up in the tier."""
         self.swept_at: float | None = None
-        """When orphans were last searched, on the monotonic clock."""
+        """When remains of failed copies were last searched, on the monotonic clock."""
         self.validity = Validity()
         self.lost_values = LostValuesSeen()
         self.figures = Figures()

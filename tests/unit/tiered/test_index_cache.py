@@ -84,7 +84,7 @@ class Store:
     async def foreign(self) -> list[str]:
         return []
 
-    async def sweep_orphans(self, partition: object, known: object) -> list[Any]:
+    async def sweep_incomplete(self, partition: object, known: object) -> list[Any]:
         return []
 
     async def remove_work_orders(self) -> bool:

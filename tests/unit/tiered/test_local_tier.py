@@ -65,7 +65,7 @@ def test_after_a_crash_a_segment_is_there_whole_or_not_at_all(seed: int, power: 
         await tier.start()
         assert set(reported) <= set(await complete(tier))
         await again.clock.sleep(3600)
-        await tier.sweep_orphans(PARTITION, {UUID(int=number) for number in reported})
+        await tier.sweep_incomplete(PARTITION, {UUID(int=number) for number in reported})
         left = await complete(tier)
         assert set(reported) <= set(left)
         expected = {f"{UUID(int=number)}{suffix}" for number in left for suffix in contents(number)}
@@ -102,7 +102,7 @@ async def test_a_sweep_leaves_copies_that_go_on_alone_whosever_they_are(world: W
     sweeps = 0
     while not all(task.done() for task in work):
         for tier in tiers:
-            assert await tier.sweep_orphans(PARTITION, ()) == []
+            assert await tier.sweep_incomplete(PARTITION, ()) == []
             sweeps += 1
     for task in work:
         await task
@@ -119,10 +119,10 @@ async def test_remains_of_a_removed_broker_are_swept_after_a_day(world: World) -
     disk.make_folders(f"{COPYING}/7/AAAAAAAAAAAAAAAAAAAAAA.1")
     disk.write_atomic(f"{COPYING}/7/AAAAAAAAAAAAAAAAAAAAAA.1/log", b"half")
     await runtime.clock.sleep(OLD_COPY_MS / 1000 - 60)
-    await tier.sweep_orphans(PARTITION, ())
+    await tier.sweep_incomplete(PARTITION, ())
     assert len(everything(disk)) == 1
     await runtime.clock.sleep(120)
-    await tier.sweep_orphans(PARTITION, ())
+    await tier.sweep_incomplete(PARTITION, ())
     assert everything(disk) == []
 
 

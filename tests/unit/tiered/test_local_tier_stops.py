@@ -107,7 +107,7 @@ def play(step: Step, stop: Stop, at: int, *, before: tuple[int, ...], seed: int 
             assert (IT in whole) == (step is copy)
         await step(tier, runtime)
         assert await complete(tier) == [*(number for number in before if number != IT), *([IT] if step is copy else [])]
-        await tier.sweep_orphans(numbered(IT).partition, ())
+        await tier.sweep_incomplete(numbered(IT).partition, ())
         look(world)
         objects = [path for path in everything(runtime.tier_disk) if "milena-copying" not in path]
         assert len(objects) == sum(len(contents(number)) for number in await complete(tier))

@@ -54,7 +54,7 @@ CALLS: Final[dict[str, Callable[[FsspecTier, Path], Awaitable[object]]]] = {
     "list": lambda tier, folder: tier.segments(PARTITION),
     "list all": lambda tier, folder: tier.segments(),
     "foreign": lambda tier, folder: tier.foreign(),
-    "sweep": lambda tier, folder: tier.sweep_orphans(PARTITION, ()),
+    "sweep": lambda tier, folder: tier.sweep_incomplete(PARTITION, ()),
 }
 
 

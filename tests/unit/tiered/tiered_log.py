@@ -69,9 +69,9 @@ class Store(LocalTier):
         self.deleted.append(metadata)
         await super().delete(metadata)
 
-    async def sweep_orphans(self, partition: TopicIdPartition, known: Collection[UUID]) -> list[RemoteLogSegmentId]:
+    async def sweep_incomplete(self, partition: TopicIdPartition, known: Collection[UUID]) -> list[RemoteLogSegmentId]:
         self.swept.append(set(known))
-        return await super().sweep_orphans(partition, known)
+        return await super().sweep_incomplete(partition, known)
 
 
 @dataclass

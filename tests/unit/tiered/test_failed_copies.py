@@ -8,13 +8,13 @@ import pytest
 
 from milena.lab.world.disk import SimulatedDisk
 from milena.protocol.uuids import to_text
-from milena.tiered.store.remote_storage import ORPHAN_AGE_MS, RetriableRemoteStorageError
+from milena.tiered.store.remote_storage import INCOMPLETE_AGE_MS, RetriableRemoteStorageError
 from milena.tiered.work.copying import copy_round
 from milena.tiered.work.expiration import SWEEP_INTERVAL, expire_round
 from tests.unit.tiered.tiered_log import ROOT, TOPIC_ID, Bench, on_bench
 
 HOME = f"{ROOT}/t-0-{to_text(TOPIC_ID)}"
-AGE = ORPHAN_AGE_MS / 1000
+AGE = INCOMPLETE_AGE_MS / 1000
 
 
 def plant(bench: Bench, number: int, *suffixes: str) -> None:
@@ -23,7 +23,7 @@ def plant(bench: Bench, number: int, *suffixes: str) -> None:
         bench.runtime.tier_disk.write_atomic(f"{HOME}/{700:020d}-{to_text(UUID(int=number))}{suffix}", b"left")
 
 
-def test_orphans_go_once_they_are_old_and_what_is_in_the_tier_stays() -> None:
+def test_remains_of_copies_go_once_they_are_old_and_what_is_in_the_tier_stays() -> None:
     async def scenario(bench: Bench) -> None:
         role = bench.role()
         bench.write(3)
@@ -39,7 +39,7 @@ def test_orphans_go_once_they_are_old_and_what_is_in_the_tier_stays() -> None:
     on_bench(scenario)
 
 
-def test_a_segment_that_is_known_is_not_an_orphan_however_little_there_is_of_it() -> None:
+def test_a_segment_that_is_known_stays_however_little_there_is_of_it() -> None:
     async def scenario(bench: Bench) -> None:
         role = bench.role()
         bench.write(2)

@@ -81,7 +81,7 @@ def test_kafka_reads_milenas_records_and_writes_the_same_bytes(kafka: Kafka) -> 
     assert kafka(*(f"reencode {data}" for data in written)) == written
 
 
-def test_kafka_ignores_milenas_own_fields_in_a_record_and_drops_claims(kafka: Kafka) -> None:
+def test_kafka_ignores_milenas_own_fields_in_a_record_and_drops_fences(kafka: Kafka) -> None:
     plain = segment(7, 6, 9, {2: 6, 3: 8}, txn_index_empty=False)
     cleaned = replace(plain, leader_epoch=LeaderEpoch(3), cleaned=offsets({2: 7, 3: None}), replaces=(UUID(int=8),))
     finished, deleting = update(plain, FINISHED), update(plain, DELETING)

@@ -36,8 +36,8 @@ SCENARIOS = (
     "cleaner_compacted",
     "cleaner_fencing",
     "cleaner_unclean",
-    "claim_lost",
     "delete_fencing",
+    "fence_lost",
 )
 RUNS = [(one, variant) for one in SCENARIOS for variant in variants_of(source(one)) if variant != "unfenced"]
 LEADER_ALONE = {
@@ -123,7 +123,7 @@ def with_snapshots(state: Stand) -> str:
     return state.directories("B", *(one for one in state.running if one == "A"))
 
 
-@pytest.mark.parametrize("variant", ["plain", "seg_1_first", "unclaimed_seg_1_first"])
+@pytest.mark.parametrize("variant", ["plain", "seg_1_first", "no_fences_seg_1_first"])
 def test_a_brokers_snapshot_has_the_same_segments_as_the_metadata_topic(variant: str, tmp_path: Path) -> None:
     script = load("cleaner_fencing", variant)
     state = stand_after(script, len(script.steps), tmp_path)

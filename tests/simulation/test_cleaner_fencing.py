@@ -38,14 +38,14 @@ def cleaned(
     )
 
 
-def published_segments(*, claims: bool) -> dict[int, RemoteLogSegmentMetadata]:
-    """The segments that the leaders publish; without ``claims`` these do not carry leader epochs."""
+def published_segments(*, fences: bool) -> dict[int, RemoteLogSegmentMetadata]:
+    """The segments that the leaders publish; without ``fences`` these do not carry leader epochs."""
     every = {
         SEG_0: cleaned(SEG_0, 0, {0: 100}, 1, epoch=0),
         SEG_1: cleaned(SEG_1, 0, {0: 123}, 1, SEG_0, epoch=0),
         SEG_2: cleaned(SEG_2, 1, {0: 100, 1: 155}, 2, epoch=1),
     }
-    return every if claims else {number: replace(one, leader_epoch=UNFENCED) for number, one in every.items()}
+    return every if fences else {number: replace(one, leader_epoch=UNFENCED) for number, one in every.items()}
 
 
 async def publish(manager: TopicMetadataManager, one: RemoteLogSegmentMetadata) -> None:
@@ -58,9 +58,9 @@ def served(manager: TopicMetadataManager) -> list[int]:
     return [one.segment.id.int for one in found]
 
 
-def play(first: int, *, claims: bool, expected: list[int]) -> None:
+def play(first: int, *, fences: bool, expected: list[int]) -> None:
     async def scenario(tier: Tier) -> None:
-        segments = published_segments(claims=claims)
+        segments = published_segments(fences=fences)
         former, present, restored = await tier.ready(A), await tier.ready(B), await tier.ready(RESTORED)
         for one in (*SOURCES, segments[SEG_0]):
             await publish(former, one)
@@ -69,7 +69,7 @@ def play(first: int, *, claims: bool, expected: list[int]) -> None:
         assert tier.files(RESTORED), "a snapshot"
         if first == SEG_1:
             await publish(former, segments[SEG_1])
-        if claims:
+        if fences:
             await present.update(fence(1, P0))
         await publish(present, segments[SEG_2])
         if first == SEG_2:
@@ -83,10 +83,10 @@ def play(first: int, *, claims: bool, expected: list[int]) -> None:
     beside_brokers(scenario)
 
 
-@pytest.mark.parametrize("claims", [True, False])
+@pytest.mark.parametrize("fences", [True, False])
 @pytest.mark.parametrize("first", [SEG_1, SEG_2])
-def test_no_broker_serves_the_stale_cleaning(first: int, claims: bool) -> None:
-    play(first, claims=claims, expected=[SEG_0, SEG_2])
+def test_no_broker_serves_the_stale_cleaning(first: int, fences: bool) -> None:
+    play(first, fences=fences, expected=[SEG_0, SEG_2])
 
 
 @pytest.mark.parametrize("first", [SEG_1, SEG_2])
@@ -95,12 +95,12 @@ def test_without_the_fence_brokers_serve_the_stale_cleaning_in_place_of_needed_r
 ) -> None:
     """The control experiment."""
     monkeypatch.setattr(Cleanings, "count", lambda *_: True)
-    play(first, claims=False, expected=[SEG_1, SEG_2])
+    play(first, fences=False, expected=[SEG_1, SEG_2])
 
 
 def test_a_stale_cleaning_behind_the_fence_is_not_in_the_cache() -> None:
     async def scenario(tier: Tier) -> None:
-        segments = published_segments(claims=True)
+        segments = published_segments(fences=True)
         former, present = await tier.ready(A), await tier.ready(B)
         await publish(former, segments[SEG_0])
         await present.update(fence(1, P0))

@@ -22,7 +22,7 @@ from tests.wire.properties import write
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 M3: Final = "1295e8a83a08acf8488fe808c671b1fcf096982b"
-"""The last commit of the third milestone: its tier has neither claims nor compaction."""
+"""The last commit of the third milestone: its tier has neither fences nor compaction."""
 WITH_WORK_ORDERS: Final = "712993b745f55432c1aeec2d8b88316e17684079"
 """The last commit whose leaders published work orders in the tier."""
 CONTROLLER: Final = 100

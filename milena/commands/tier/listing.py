@@ -65,7 +65,7 @@ class ListedPartition(TypedDict):
     partition: int
     leader_epochs: list[list[int]] | None
     leader_epochs_from: str | None
-    claimed: int | None
+    fence_epoch: int | None
     """The leader epoch of the partition's highest leader epoch fence; null if it has none."""
     first_dirty_offset: int | None
     """The offset at which the next cleaning starts; null if none was finished."""
@@ -89,7 +89,7 @@ async def describe(opened: Opened, partition: TopicIdPartition, stored: list[Sto
         "partition": partition.partition,
         "leader_epochs": _pairs(lineage.epochs) if lineage else None,
         "leader_epochs_from": lineage.source if lineage else None,
-        "claimed": None if cache.fence_epoch == UNFENCED else cache.fence_epoch,
+        "fence_epoch": None if cache.fence_epoch == UNFENCED else cache.fence_epoch,
         "first_dirty_offset": None if cache.cleaned_to is None else cache.cleaned_to.offset,
         "segments": sorted(segments, key=lambda one: (one["start_offset"], one["id"])),
     }
@@ -151,9 +151,10 @@ def lines(plain: ListedPartition) -> list[str]:
     rows = [head]
     if plain["leader_epochs"] is not None:
         rows.append(f"  leader epochs {_pairs_text(plain['leader_epochs'])}  ({plain['leader_epochs_from']})")
-    if plain["claimed"] is not None:
+    if plain["fence_epoch"] is not None:
         dirty = plain["first_dirty_offset"]
-        rows.append(f"  claimed in leader epoch {plain['claimed']}{'' if dirty is None else f', clean before {dirty}'}")
+        clean = "" if dirty is None else f", clean before {dirty}"
+        rows.append(f"  fenced in leader epoch {plain['fence_epoch']}{clean}")
     rows.append(f"  {'offsets':<23} {'state':<23} {'lineage':<8}{'bytes':>12}  {'segment':<22}  epochs")
     for one, size in zip(segments, sizes, strict=True):
         end = "?" if one["end_offset"] is None else one["end_offset"]

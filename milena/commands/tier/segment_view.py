@@ -256,7 +256,7 @@ def event_line(event: Event) -> str:
 
 def _remark(event: Event) -> str:
     if event["fenced"]:
-        return "  (fenced: a later leader had claimed the partition)"
+        return "  (fenced: a later leader had published its leader epoch fence)"
     if not event["accepted"]:
         return "  (invalid transition, ignored)"
     return "  (republished after a former leader started to delete it)" if event["republishes"] else ""

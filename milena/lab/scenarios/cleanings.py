@@ -5,7 +5,7 @@
     clean: {at: A, as: Seg-1, first: 0, last: 2, keep: [1, 2], map: {0: 4, 1: null}, leader_epoch: 0}
                                    copy the readable segments of these offsets as one segment with the records to
                                    keep, which replaces them; without ``map`` it is an ordinary copy. Without
-                                   ``leader_epoch`` the event has none, as from a broker without claims.
+                                   ``leader_epoch`` the event has none, as from a broker without fences.
                                    ``pending: true``: it is not finished
     finish: {at: A, segment: Seg-1, leader_epoch: 0}     finish a pending one
 """

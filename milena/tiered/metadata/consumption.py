@@ -179,11 +179,7 @@ class Consumption:
         fenced = followed.cache.is_fenced(event)
         self._log.warning(
             "remote log metadata record dropped: "
-            + (
-                f"leader epoch {followed.cache.fence_epoch} has claimed the partition"
-                if fenced
-                else "invalid state transition"
-            ),
+            + (f"it is fenced by leader epoch {followed.cache.fence_epoch}" if fenced else "invalid state transition"),
             topic=followed.partition.topic,
             partition=followed.partition.partition,
             segment=str(event.segment_id.id),

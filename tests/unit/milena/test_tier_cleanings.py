@@ -60,7 +60,7 @@ def test_ls_shows_replaced_and_rejected_segments_and_their_replacements(
 ) -> None:
     assert main(["ls", *place, "--json"]) == 0
     plain = json.loads(capsys.readouterr().out)
-    assert (plain["claimed"], plain["first_dirty_offset"]) == (1, 20)
+    assert (plain["fence_epoch"], plain["first_dirty_offset"]) == (1, 20)
     cleanings = {one["id"]: one["cleaning"] for one in plain["segments"]}
     nothing = {
         "cleaner_offsets": [],
@@ -86,7 +86,7 @@ def test_ls_shows_replaced_and_rejected_segments_and_their_replacements(
     }
     assert main(["ls", *place]) == 0
     rows = capsys.readouterr().out.splitlines()
-    assert "  claimed in leader epoch 1, clean before 20" in rows
+    assert "  fenced in leader epoch 1, clean before 20" in rows
     ends = [next(row for row in rows if IDS[number] in row.split()[5:7]) for number in (SOURCE, OTHER, STALE, CLEANED)]
     assert [row.partition("0 from ")[2].partition("  ")[2] for row in ends] == [
         f"replaced by {IDS[CLEANED]}",

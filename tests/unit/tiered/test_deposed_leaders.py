@@ -26,11 +26,11 @@ STARTED, FINISHED, MARKED, DELETED = RemoteLogSegmentState
 RETENTION_MS = 1000
 
 
-def claims(bench: Bench) -> list[int]:
+def fences(bench: Bench) -> list[int]:
     return [one.leader_epoch for one in bench.metadata.published if one.segment_id.id == ZERO_UUID]
 
 
-def successor_claims(bench: Bench, epoch: int = 1) -> Callable[[], Awaitable[None]]:
+def successor_fences(bench: Bench, epoch: int = 1) -> Callable[[], Awaitable[None]]:
     async def tell() -> None:
         await bench.metadata.update(fence(epoch, bench.published_segments()[0].partition))
 
@@ -55,7 +55,7 @@ def test_a_leader_claims_before_its_first_work_and_once() -> None:
         role = bench.role()
         bench.write(1)
         await copy_round(bench.tier, role)
-        assert claims(bench) == [], "its first upload was one"
+        assert fences(bench) == [], "its first upload was one"
         bench.replica.term, bench.replica.leader_epoch = 2, LeaderEpoch(4)
         bench.metadata.published.clear()
         role = bench.role()
@@ -64,7 +64,7 @@ def test_a_leader_claims_before_its_first_work_and_once() -> None:
             await copy_round(bench.tier, role)
             await expire_round(bench.tier, role)
         assert [one.leader_epoch for one in bench.metadata.published] == [4, 4, 4]
-        assert claims(bench) == [4] and bench.metadata.published[0].segment_id.id == ZERO_UUID
+        assert fences(bench) == [4] and bench.metadata.published[0].segment_id.id == ZERO_UUID
 
     on_bench(scenario)
 
@@ -81,7 +81,7 @@ def test_a_claim_that_cannot_be_published_or_read_back_is_followed_by_no_work() 
         assert (bench.log.log_start_offset, bench.stored()) == (0, [0, 2, 4])
         bench.metadata.failure = None
         await expire_round(bench.tier, role)
-        assert bench.metadata.published[before].leader_epoch == 1 and claims(bench) == [1]
+        assert bench.metadata.published[before].leader_epoch == 1 and fences(bench) == [1]
 
     on_bench(scenario, retention_ms=RETENTION_MS)
 
@@ -89,7 +89,7 @@ def test_a_claim_that_cannot_be_published_or_read_back_is_followed_by_no_work() 
 def test_a_leader_that_has_been_followed_marks_and_deletes_nothing() -> None:
     async def scenario(bench: Bench) -> None:
         role = await expired(bench)
-        await successor_claims(bench)()
+        await successor_fences(bench)()
         published = len(bench.metadata.published)
         with pytest.raises(Deposed, match="epoch 1 has fenced the partition's tier, but this broker leads in 0"):
             await expire_round(bench.tier, role)
@@ -123,7 +123,7 @@ def test_a_mark_that_comes_behind_the_claim_removes_no_file() -> None:
 def test_the_same_mark_of_a_peer_without_the_fence_removes_them() -> None:
     async def scenario(bench: Bench) -> None:
         role = await expired(bench)
-        await successor_claims(bench)()
+        await successor_fences(bench)()
         await delete_segment(bench.tier, bench.metadata.cache(role.partition).segments()[0], UNFENCED)
         assert bench.stored() == [2, 4]
 
@@ -135,7 +135,7 @@ def test_between_the_mark_and_the_files_a_claim_leaves_them_to_the_successor() -
         role = await expired(bench)
         segment = bench.metadata.cache(role.partition).segments()[0]
         await announce_deletion(bench.tier, segment, role.leader_epoch)
-        await successor_claims(bench)()
+        await successor_fences(bench)()
         with pytest.raises(Deposed):
             await finish_deletion(bench.tier, segment, role.leader_epoch)
         assert (states(bench, role), bench.stored()) == ([MARKED, FINISHED, FINISHED], [0, 2, 4])
@@ -191,7 +191,7 @@ def test_an_upload_that_ends_behind_the_claim_does_not_count() -> None:
     async def scenario(bench: Bench) -> None:
         role = bench.role()
         bench.write(1)
-        bench.store.copying = successor_claims(bench)
+        bench.store.copying = successor_fences(bench)
         with pytest.raises(Deposed):
             await copy_round(bench.tier, role)
         assert (states(bench, role), bench.log.highest_offset_in_remote_storage) == ([STARTED], -1)
@@ -228,7 +228,7 @@ def test_a_former_leader_erases_no_partition_that_a_successor_has_claimed() -> N
     async def scenario(bench: Bench) -> None:
         role = await expired(bench)
         segments = bench.metadata.cache(role.partition).segments()
-        await successor_claims(bench)()
+        await successor_fences(bench)()
         assert await erase(bench.tier, role, segments, lambda: role.leader_epoch) == segments
         assert (states(bench, role), bench.stored()) == ([FINISHED] * 3, [0, 2, 4])
 

@@ -200,7 +200,7 @@ def of_an_old_version(event: MetadataEvent) -> MetadataEvent:
     return replace(event, leader_epoch=LeaderEpoch(-1), cleaned=(), replaces=())
 
 
-def test_an_older_version_drops_claims_and_reads_all_else_as_ever() -> None:
+def test_an_older_version_drops_fences_and_reads_all_else_as_ever() -> None:
     old = RemoteLogMetadataCache()
     taken = [old.apply(of_an_old_version(one)) for one in (SEGMENT, by(0, FINISHED), fence(1), by(0, DELETING))]
     assert taken == [True, True, False, True]
@@ -258,7 +258,7 @@ def test_the_history_shows_whether_a_segment_is_deleted(later: Sequence[Metadata
     history = history_of(SEGMENT, by(0, FINISHED), *later)
     assert (SEGMENT.partition in history.deleted()) is deleted
     assert is_deleted(history.events[SEGMENT.segment_id]) is deleted
-    assert list(history.events) == [SEGMENT.segment_id], "a claim is about no segment"
+    assert list(history.events) == [SEGMENT.segment_id], "a fence is about no segment"
 
 
 def test_milena_tier_show_says_whose_events_are_void() -> None:
@@ -268,7 +268,7 @@ def test_milena_tier_show_says_whose_events_are_void() -> None:
         "",
         "",
         "",
-        "  (fenced: a later leader had claimed the partition)",
+        "  (fenced: a later leader had published its leader epoch fence)",
         "  (republished after a former leader started to delete it)",
     ]
     assert ["broker 2 in 1 " in line for line in shown] == [False, False, False, False, True]
@@ -287,7 +287,7 @@ def test_the_last_finished_cleaning_that_is_not_void_says_where_the_next_begins(
         return replace(fence(epoch), first_dirty=Offset(offset))
 
     assert cache_of(fence(1)).cleaned_to is None
-    assert cache_of(finished(1, 50), fence(2)).cleaned_to == (1, 50), "a claim without it takes nothing back"
+    assert cache_of(finished(1, 50), fence(2)).cleaned_to == (1, 50), "a fence without it takes nothing back"
     assert cache_of(finished(1, 50), finished(2, 40)).cleaned_to == (2, 40), "its log was cut"
     assert cache_of(fence(2), finished(1, 50)).cleaned_to is None, "void"
     assert cache_of(finished(3, 50)).fence_epoch == 3

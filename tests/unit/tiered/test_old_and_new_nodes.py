@@ -1,7 +1,7 @@
 """Versions change back and forth: what a node reads that skips our tagged fields, and what is left when we are back.
 
 An older node (and Kafka's) is our own cache given the events without the fields: its decoder skips them
-(tests/oracle/test_remote_log_metadata.py), it knows no claims, and drops what takes a mark back.
+(tests/oracle/test_remote_log_metadata.py), it knows no fences, and drops what takes a mark back.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def test_claims_are_about_no_segment_that_it_knows() -> None:
 
 
 def test_what_an_old_node_has_copied_meanwhile_brings_no_cleaned_key_back() -> None:
-    """Its leader cannot claim, so it is not fenced; of several segments the furthest cleaned one serves."""
+    """Its leader publishes no fence, so it is not fenced; of several segments the furthest cleaned one serves."""
     late = copied(segment(LATE, 0, 9, {0: 0}))
     assert served(read_by([*NEW, *late])) == [CLEANED, OTHER]
 

@@ -210,7 +210,7 @@ class Broker:
             limits=ServerLimits.of(config),
             metrics=self.metrics,
             rules=rules,
-            holding=True,
+            holding=True,  # until serve()
             inter_broker=config.inter_broker_listener,
             release=config.release,
         )

@@ -100,7 +100,7 @@ class Controller:
             limits=ServerLimits.of(config),
             metrics=self.metrics,
             rules=self.rules,
-            holding=True,
+            holding=True,  # until serve()
             release=config.release,
         )
         self._formatting = formatting or Formatting.parse(release=config.release)

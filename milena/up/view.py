@@ -53,9 +53,9 @@ class View:
         """Print a warning, which `milena up --detach` prints too."""
         self.line(f"{WARNING}{text}")
 
-    def ready(self, line: str) -> None:
+    def ready(self, text: str) -> None:
         """Print the line for programs on standard output."""
-        print(line, flush=True)
+        print(text, flush=True)
 
     def end(self, nodes: Sequence[Shown]) -> None:
         self.line("stopped")
@@ -69,7 +69,7 @@ class TableView(View):
         self._title = title
         self._table: list[str] = []
         self._drawn = 0
-        """The number of its lines on the screen."""
+        """The number of lines of the table on the screen."""
         self._started = time.monotonic()
 
     def show(self, nodes: Sequence[Shown]) -> None:
@@ -103,9 +103,9 @@ class TableView(View):
         super().line(text)
         self._draw()
 
-    def ready(self, line: str) -> None:
+    def ready(self, text: str) -> None:
         self._erase()
-        super().ready(line)
+        super().ready(text)
         self.line(f"ready after {time.monotonic() - self._started:.2f} s; Ctrl-C stops")
 
     def end(self, nodes: Sequence[Shown]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from milena.broker.metadata.metadata_view import CLUSTER_OPERATIONS, NOT_ASKED, unfenced_brokers
+from milena.broker.metadata.metadata_view import CLUSTER_OPERATIONS, NOT_REQUESTED, unfenced_brokers
 from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests import messages
@@ -65,6 +65,6 @@ def handle(node: Needs, ctx: RequestContext, request: DescribeClusterRequest) ->
         "controller_id": node.runtime.random.choice(unfenced)[0].id if unfenced else -1,
         "brokers": brokers,
         "cluster_authorized_operations": (
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
         ),
     }

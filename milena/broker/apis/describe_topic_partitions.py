@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from milena.broker.metadata.metadata_view import INTERNAL_TOPICS, NOT_ASKED, TOPIC_OPERATIONS, PartitionView
+from milena.broker.metadata.metadata_view import INTERNAL_TOPICS, NOT_REQUESTED, TOPIC_OPERATIONS, PartitionView
 from milena.node.api import RequestContext
 from milena.node.metadata.image import TopicImage
 from milena.protocol.errors import ErrorCode, KafkaError
@@ -117,5 +117,5 @@ def _failed(name: str, error: ErrorCode) -> DescribeTopicPartitionsResponseTopic
         "topic_id": None,
         "is_internal": name in INTERNAL_TOPICS,
         "partitions": [],
-        "topic_authorized_operations": NOT_ASKED,
+        "topic_authorized_operations": NOT_REQUESTED,
     }

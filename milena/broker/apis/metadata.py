@@ -17,7 +17,7 @@ from uuid import UUID
 from milena.broker.metadata.metadata_view import (
     CLUSTER_OPERATIONS,
     INTERNAL_TOPICS,
-    NOT_ASKED,
+    NOT_REQUESTED,
     TOPIC_OPERATIONS,
     PartitionView,
     unfenced_brokers,
@@ -118,7 +118,7 @@ def _answer(
         "cluster_id": node.cluster_id,
         "controller_id": node.runtime.random.choice(brokers)[0].id if brokers else -1,
         "topics": topics,
-        "cluster_authorized_operations": CLUSTER_OPERATIONS if cluster_operations else NOT_ASKED,
+        "cluster_authorized_operations": CLUSTER_OPERATIONS if cluster_operations else NOT_REQUESTED,
     }, cacheable
 
 
@@ -225,5 +225,5 @@ def _failed(
         "topic_id": topic_id,
         "is_internal": name in INTERNAL_TOPICS,
         "partitions": [],
-        "topic_authorized_operations": TOPIC_OPERATIONS if operations else NOT_ASKED,
+        "topic_authorized_operations": TOPIC_OPERATIONS if operations else NOT_REQUESTED,
     }

@@ -56,13 +56,13 @@ class ConfigOwner(Forwarding, Protocol):
 async def handle(
     node: ConfigOwner, ctx: RequestContext, request: AlterConfigsRequest
 ) -> AlterConfigsResponseFields | None:
-    """Handle either request. Returns None if the whole request was forwarded and the controller's response sent on.
-    Raises KafkaError if the controller does not answer."""
+    """Handle AlterConfigs or IncrementalAlterConfigs. Returns None if the whole request was forwarded and the
+    controller's response sent on. Raises KafkaError if the controller does not answer."""
     resources = [(resource.resource_type, resource.resource_name) for resource in request.resources]
     repeated = repeated_in(resources)
     local_results: dict[int, KafkaError | None] = {}
     for index, resource in enumerate(request.resources):
-        error = _refusal(node, ctx, resource, repeated=resources[index] in repeated)
+        error = _error_of(node, ctx, resource, repeated=resources[index] in repeated)
         if error is not None or resource.resource_type == BROKER_LOGGER_RESOURCE:
             local_results[index] = error or _change_levels(node, ctx, resource, validate_only=request.validate_only)
     # The usual case: the controller's response is sent on without decoding it.
@@ -124,16 +124,17 @@ def _is_incremental(
     return ctx.header.api_key == ApiKey.INCREMENTAL_ALTER_CONFIGS
 
 
-def _refusal(
+def _error_of(
     node: ConfigOwner, ctx: RequestContext, resource: AlterConfigsResource, *, repeated: bool
 ) -> KafkaError | None:
-    problem = "The resource is given twice." if repeated else _problem(node.node_id, resource)
-    if problem is None and resource.resource_type == BROKER_RESOURCE:
-        problem = _broker_problem(node.config, resource, incremental=_is_incremental(resource, ctx))
-    return KafkaError(ErrorCode.INVALID_REQUEST, problem) if problem else None
+    reason = "The resource is given twice." if repeated else _rejection(node.node_id, resource)
+    if reason is None and resource.resource_type == BROKER_RESOURCE:
+        reason = _broker_rejection(node.config, resource, incremental=_is_incremental(resource, ctx))
+    return KafkaError(ErrorCode.INVALID_REQUEST, reason) if reason else None
 
 
-def _problem(node_id: int, resource: AlterConfigsResource) -> str | None:
+def _rejection(node_id: int, resource: AlterConfigsResource) -> str | None:
+    """Return why this broker rejects a resource, or None."""
     keys = [config.name for config in resource.configs]
     if len(set(keys)) < len(keys):
         return "A key is given twice."
@@ -155,7 +156,7 @@ def _problem(node_id: int, resource: AlterConfigsResource) -> str | None:
     return f"A running broker cannot change its {' and '.join(fixed)}." if fixed else None
 
 
-def _broker_problem(config: NodeConfig, resource: AlterConfigsResource, *, incremental: bool) -> str | None:
+def _broker_rejection(config: NodeConfig, resource: AlterConfigsResource, *, incremental: bool) -> str | None:
     """Return why the changed configuration has variables that cannot be resolved here, or why the log cleaner would
     reject it, or None. Only the broker can check this, because it has the static values, the files and the
     environment."""

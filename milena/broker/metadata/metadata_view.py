@@ -17,7 +17,8 @@ INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC, SHARE_STAT
 TOPIC_OPERATIONS: Final = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 """A bit field of all operations on a topic (AclOperation codes): without an authorizer, all are allowed."""
 CLUSTER_OPERATIONS: Final = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-NOT_ASKED: Final = -(1 << 31)
+NOT_REQUESTED: Final = -(1 << 31)
+"""In place of the operations, if the request does not ask for them."""
 
 
 def unfenced_brokers(image: MetadataImage, listener: str) -> list[tuple[BrokerImage, ListenerImage]]:
@@ -88,5 +89,5 @@ class PartitionView:
             "topic_id": topic.id,
             "is_internal": topic.name in INTERNAL_TOPICS,
             "partitions": [self.partition(index, topic.partitions[index]) for index in sorted(topic.partitions)],
-            "topic_authorized_operations": TOPIC_OPERATIONS if operations else NOT_ASKED,
+            "topic_authorized_operations": TOPIC_OPERATIONS if operations else NOT_REQUESTED,
         }

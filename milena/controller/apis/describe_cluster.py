@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 BROKERS: Final = 1
 CONTROLLERS: Final = 2
-NOT_ASKED: Final = -(2**31)
+NOT_REQUESTED: Final = -(2**31)
+"""In place of the operations, if the request does not ask for them."""
 CLUSTER_OPERATIONS: Final = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 """The operations (Kafka's AclOperation) on a cluster resource, as a bit field: all are allowed without an
 authorizer."""
@@ -56,6 +57,6 @@ def handle(node: Needs, ctx: RequestContext, request: DescribeClusterRequest) ->
         "controller_id": node.node_id if any(found["broker_id"] == node.node_id for found in nodes) else -1,
         "brokers": nodes,
         "cluster_authorized_operations": (
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
         ),
     }

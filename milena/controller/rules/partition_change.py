@@ -122,13 +122,13 @@ class PartitionChangeBuilder:
         if self._rules.elr_enabled:
             self._populate_elr()
         self._elect()
-        self._bump_for_lost_replicas()
-        self._note_elr()
-        self._note_isr()
+        self._bump_for_removed_replicas()
+        self._set_elr()
+        self._set_isr()
         self._bump_for_isr_shrink()
         if self._rules.elr_enabled:
-            self._note_last_known_leader()
-        self._note_assignment()
+            self._set_last_known_leader()
+        self._set_assignment()
         if self._recovery_state != self._partition.recovery_state:
             self._change.recovery_state = self._recovery_state
         return None if self._change == PartitionChange() else self._change
@@ -174,17 +174,18 @@ class PartitionChangeBuilder:
             self._change.isr = (elected.leader,)
             self._recovery_state = RECOVERING
 
-    def _bump_for_lost_replicas(self) -> None:
+    def _bump_for_removed_replicas(self) -> None:
+        """Increment the leader epoch if a reassignment has removed a replica."""
         if self._change.leader is None and not set(self._partition.replicas) <= set(self._replicas):
             self._change.leader = self._partition.leader
 
-    def _note_elr(self) -> None:
+    def _set_elr(self) -> None:
         if self._change.isr is not None or not self._rules.elr_enabled:
             self._elr = ()
         if self._elr != self._partition.elr:
             self._change.elr = self._elr
 
-    def _note_isr(self) -> None:
+    def _set_isr(self) -> None:
         """Set the ISR. Without ELR the last member stays in it: no other replica could be elected cleanly."""
         if self._change.isr is not None or self._isr == self._partition.isr:
             return
@@ -197,7 +198,7 @@ class PartitionChangeBuilder:
         if not set(self._partition.isr) <= set(self._change.isr):
             self._change.leader = self._partition.leader
 
-    def _note_last_known_leader(self) -> None:
+    def _set_last_known_leader(self) -> None:
         leader = self._change.leader
         if leader is None:
             return
@@ -207,7 +208,7 @@ class PartitionChangeBuilder:
         elif self._partition.last_known_elr:
             self._change.last_known_elr = ()
 
-    def _note_assignment(self) -> None:
+    def _set_assignment(self) -> None:
         if self._rules.with_directories:
             present = self._partition.directories or (MIGRATING_DIR,) * len(self._partition.replicas)
             known = dict(zip(self._partition.replicas, present, strict=True)) | dict(self._targets.directories or {})

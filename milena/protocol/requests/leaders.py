@@ -29,7 +29,7 @@ def encode_current_leader(leader: CurrentLeader) -> bytes:
     out = Writer()
     out.int32(leader.leader_id)
     out.int32(leader.leader_epoch)
-    out.append(0)
+    out.append(0)  # no tagged fields
     return bytes(out)
 
 
@@ -49,7 +49,7 @@ def encode_node_endpoints(endpoints: Sequence[NodeEndpoint]) -> bytes:
         out.compact_string(host)
         out.int32(port)
         out.compact_nullable_string(rack)
-        out.append(0)
+        out.append(0)  # no tagged fields
     return bytes(out)
 
 

@@ -15,7 +15,7 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.runtime.tasks import TaskHandle
 from milena.tiered.shared.pool import Pool
 from milena.tiered.shared.tier import FAILURES, Tier
-from milena.tiered.store.remote_storage import cancelled_calls
+from milena.tiered.store.remote_storage import cancellation_errors
 
 R = TypeVar("R", contravariant=True)
 
@@ -103,7 +103,7 @@ class ReaderPool:
         async with self._places:
             reading.started = True
             try:
-                with cancelled_calls():
+                with cancellation_errors():
                     result = await work()
             except FAILURES as error:
                 failure = error

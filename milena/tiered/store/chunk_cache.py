@@ -18,7 +18,7 @@ from milena.runtime.tasks import Tasks
 from milena.tiered.store.remote_storage import (
     RemoteStorageError,
     RetriableRemoteStorageError,
-    cancelled_calls,
+    cancellation_errors,
 )
 
 Load = Callable[[str, int, int], Awaitable[bytes]]
@@ -159,7 +159,7 @@ class ChunkCache:
 
     async def _fill(self, chunk: Chunk, slot: Slot) -> None:
         try:
-            with cancelled_calls():
+            with cancellation_errors():
                 data = await self._load(chunk.path, chunk.number * self._chunk, slot.size)
         except RemoteStorageError as error:
             self._fail(chunk, slot, error)

@@ -29,7 +29,7 @@ from milena.tiered.store.remote_storage import (
     RemoteStorage,
     RemoteStorageError,
     RetriableRemoteStorageError,
-    cancelled_calls,
+    cancellation_errors,
 )
 from milena.tiered.store.segment_indexes import SUFFIXES, Checked, IndexSet, SegmentIndexes, check, parse_name
 
@@ -138,7 +138,7 @@ class RemoteIndexCache:
         if metadata.id in self._leaving:
             await asyncio.shield(self._leaving[metadata.id])
         try:
-            with cancelled_calls():
+            with cancellation_errors():
                 checked = await self._cached(key, metadata) or await self._fetched(key, metadata)
             if self._loading.get(metadata.id) is not waiting:  # removed meanwhile
                 await self._disk.offload(self._remove_files, key, SUFFIXES)

@@ -76,9 +76,9 @@ def remote_errors(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def cancelled_calls() -> Iterator[None]:
-    """Convert a CancelledError to an error of the store, unless the current task was really cancelled: then a call
-    inside the store was cancelled, and the tasks that wait for its result must get an error."""
+def cancellation_errors() -> Iterator[None]:
+    """Convert a CancelledError to RetriableRemoteStorageError if only a call inside the store was cancelled: the tasks
+    that wait for its result must get an error. If the current task was cancelled, raise it."""
     try:
         yield
     except asyncio.CancelledError as error:
@@ -224,7 +224,8 @@ class RemoteStorage(Protocol):
         ...
 
     async def remove_work_orders(self) -> bool:
-        """Remove the folder in which earlier versions of Milena kept work orders. Return whether there was one."""
+        """Remove the folder in which earlier versions of Milena kept work orders
+        (docs/decisions/2026-11-25-no-work-orders.md). Return whether there was one."""
         ...
 
     async def close(self) -> None: ...

@@ -26,7 +26,7 @@ from milena.tiered.segments.segment_metadata import (
 )
 from milena.tiered.shared.pool import Pool
 from milena.tiered.shared.tier import FAILURES, HostedReplica, Tier
-from milena.tiered.store.remote_storage import RemoteStorageError, cancelled_calls
+from milena.tiered.store.remote_storage import RemoteStorageError, cancellation_errors
 from milena.tiered.work.copying import INTERVAL, copy_round
 from milena.tiered.work.expiration import erase, expire_round, follow_round
 from milena.tiered.work.gauges import TierGauges
@@ -277,7 +277,7 @@ class RemoteLogManager:
 
     async def _once(self, role: ReplicaRole, job: Job) -> None:
         try:
-            with cancelled_calls():
+            with cancellation_errors():
                 await job.work(self.tier, role)
         except FAILURES as error:
             self.tier.report(f"remote log: {job.name} failed", role.replica, error)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from milena.broker.apis import describe_cluster, describe_topic_partitions, list_config_resources, metadata
-from milena.broker.metadata.metadata_view import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from milena.broker.metadata.metadata_view import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.cooperative import ELEMENTS_PER_YIELD, run_now
 from milena.protocol.errors import ErrorCode, KafkaError
@@ -105,7 +105,7 @@ class TestMetadata:
         answer = ask(bench, 8, topics=names("t"), **asked)
         assert answer.cluster_authorized_operations == CLUSTER_OPERATIONS == 8096
         assert answer.topics[0].topic_authorized_operations == TOPIC_OPERATIONS == 3576
-        assert ask(bench, 8, topics=names("t")).topics[0].topic_authorized_operations == NOT_ASKED
+        assert ask(bench, 8, topics=names("t")).topics[0].topic_authorized_operations == NOT_REQUESTED
 
     def test_a_response_is_cached_until_the_metadata_change(self, bench: Bench) -> None:
         bench.topic("t", led_by(ME))

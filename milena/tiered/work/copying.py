@@ -9,10 +9,9 @@ sweep (``retention.unfinished_copies``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
-from uuid import UUID
 
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.invariants import BrokenInvariant
@@ -23,14 +22,12 @@ from milena.storage.log import tiering
 from milena.storage.log.segment import Segment
 from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.metadata.descriptions import description_of
-from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.segments.eligibility import CandidateSegment, CopyLag, candidates, due
 from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
 )
-from milena.tiered.segments.tiered_offsets import find_highest_remote_offset, remote_log_start
 from milena.tiered.shared.tier import FAILURES, Tier
 from milena.tiered.store.remote_storage import (
     RemoteResourceNotFound,
@@ -39,9 +36,8 @@ from milena.tiered.store.remote_storage import (
     SegmentFiles,
 )
 from milena.tiered.work.deletion import delete_segment, update_of
-from milena.tiered.work.deletion_withdrawal import withdraw_deletions
-from milena.tiered.work.fencing import accepted, fence
-from milena.tiered.work.relisting import first_served, relist
+from milena.tiered.work.fencing import accepted
+from milena.tiered.work.log_updates import update_from_metadata
 from milena.tiered.work.roles import ReplicaRole
 
 QUOTA_STEP: Final = 1.0
@@ -114,83 +110,6 @@ def _due(found: list[CandidateSegment], log: UnifiedLog, now_ms: int) -> list[Ca
         return found
     later = log.segments.since(found[0].base)
     return found[: due(later, lag, now_ms=now_ms)]
-
-
-async def update_from_metadata(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> bool:
-    """Update the log from the metadata: its start in the tier, and the highest copied offset. Returns False if the role
-    has ended in the meantime.
-
-    A leader publishes its fence first. Raises KafkaError, RemoteLogMetadataError, RemoteStorageError.
-    """
-    if role.leads:
-        await fence(tier, role, log)
-        await withdraw_deletions(tier, role, log)
-        await relist(tier, role, log)
-        if not role.holds(log):
-            return False
-    cache = tier.metadata.cache(role.partition)
-    if role.leads and role.started_log is not log:
-        _find_log_start(tier, role, log)
-        role.started_log = log
-    if role.leads:
-        _pass_deleted(cache, log)
-    end = find_highest_remote_offset(cache, log.epochs, log_end=log.log_end_offset)
-    tier.unreliable.prune(role.partition, cache)
-    if end is not None:
-        unreliable = {*tier.unreliable.of(role.partition), *(segment.id for segment in cache.at_risk())}
-        log.set_highest_offset_in_remote_storage(_still_there(cache, log, end.offset, unreliable))
-    return True
-
-
-def _still_there(cache: RemoteLogMetadataCache, log: UnifiedLog, copied: Offset, unreliable: Container[UUID]) -> Offset:
-    """Return the last offset up to which the tier contains the local log completely. ``copied``: the highest offset
-    that was ever copied; ``unreliable``: ids of segments that may be deleted."""
-    at = max(log.local_log_start_offset, log.epochs.entries[0].start)
-    while at <= copied:
-        served = cache.segment_for(at, leader_epochs=log.epochs.entries, log_end=Offset(copied + 1), without=unreliable)
-        if served is None:
-            return Offset(at - 1)
-        at = Offset(served.last + 1)
-    return copied
-
-
-def _pass_deleted(cache: RemoteLogMetadataCache, log: UnifiedLog) -> None:
-    """Raise the log start above segments that a former leader has deleted: one that does not know yet that it was
-    replaced may continue to delete expired segments."""
-    earliest = log.epochs.earliest
-    if earliest is None or not earliest.start <= log.log_start_offset < log.local_log_start_offset:
-        return
-    first = first_served(cache, log)
-    if first is not None:  # otherwise the contents of the tier are unknown
-        log.update_log_start_from_remote_tier(first)
-
-
-def _find_log_start(tier: Tier, role: ReplicaRole, log: UnifiedLog) -> None:
-    start = remote_log_start(tier.metadata.cache(role.partition), log.epochs)
-    if start is None:
-        earliest = log.epochs.earliest
-        if (
-            earliest is not None
-            and earliest.start > log.log_start_offset
-            and _reaches_below(tier.metadata.cache(role.partition), earliest.start)
-        ):
-            # The epochs of the segments in the tier were lost: none of them can be matched with this log.
-            tier.events.error(
-                "leader epochs do not reach back to the log start",
-                topic=log.topic,
-                partition=log.partition,
-                log_start=log.log_start_offset,
-                first_epoch=earliest.start,
-            )
-            return
-        start = log.local_log_start_offset
-    log.update_log_start_from_remote_tier(start)
-
-
-def _reaches_below(cache: RemoteLogMetadataCache, offset: Offset) -> bool:
-    """Whether the tier has records before ``offset``. The first epoch of a segment counts from its start: a segment may
-    begin before the log start at the time of its copy."""
-    return any(segment.end_offset < offset or segment.epochs[0].start < offset for segment in cache.segments())
 
 
 def _segment_at(log: UnifiedLog, candidate: CandidateSegment) -> Segment | None:

@@ -11,8 +11,8 @@ from milena.storage.log import tiering
 from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata
 from milena.tiered.shared.tier import FAILURES, Tier
-from milena.tiered.work.copying import update_from_metadata
 from milena.tiered.work.deletion import announce_deletion, finish_deletion
+from milena.tiered.work.log_updates import update_from_metadata
 from milena.tiered.work.republishing import republish
 from milena.tiered.work.retention import LogView, decide, limits, unfinished_copies
 from milena.tiered.work.roles import ReplicaRole
@@ -125,14 +125,6 @@ async def _delete_all(
             first=segment.start_offset,
             last=segment.end_offset,
         )
-
-
-async def follow_round(tier: Tier, role: ReplicaRole) -> None:
-    """Update a follower's highest copied offset, up to which its local segments may be deleted. Raises the errors in
-    ``FAILURES``."""
-    log = role.log
-    if log is not None and tier.metadata.is_ready(role.partition):
-        await update_from_metadata(tier, role, log)
 
 
 async def erase(

@@ -24,7 +24,8 @@ from milena.tiered.cleaning.cleaning_folder import cleaning_folder
 from milena.tiered.cleaning.window import Source, Window, dirtiness, first_dirty, old_enough, sources
 from milena.tiered.shared.tier import FAILURES, Tier
 from milena.tiered.work.cleaning_pass import CleaningPass, PassEnded, PassResult, Resources
-from milena.tiered.work.copying import check_place, update_from_metadata
+from milena.tiered.work.copying import check_place
+from milena.tiered.work.log_updates import update_from_metadata
 from milena.tiered.work.roles import ReplicaRole
 
 THREADS: Final = "remote.log.manager.cleaner.thread.pool.size"

@@ -28,8 +28,9 @@ from milena.tiered.shared.pool import Pool
 from milena.tiered.shared.tier import FAILURES, HostedReplica, Tier
 from milena.tiered.store.remote_storage import RemoteStorageError, cancellation_errors
 from milena.tiered.work.copying import INTERVAL, copy_round
-from milena.tiered.work.expiration import erase, expire_round, follow_round
+from milena.tiered.work.expiration import erase, expire_round
 from milena.tiered.work.gauges import TierGauges
+from milena.tiered.work.log_updates import follow_round
 from milena.tiered.work.roles import ReplicaRole
 from milena.tiered.work.tier_cleaner import THREADS, TierCleaner
 

@@ -12,7 +12,8 @@ from milena.tiered.metadata.metadata_manager import RemoteLogMetadataError
 from milena.tiered.store.index_cache import DELETE_DELAY
 from milena.tiered.store.remote_storage import RemoteStorageError, RetriableRemoteStorageError
 from milena.tiered.work.copying import copy_round
-from milena.tiered.work.expiration import erase, expire_round, follow_round
+from milena.tiered.work.expiration import erase, expire_round
+from milena.tiered.work.log_updates import follow_round
 from milena.tiered.work.roles import ReplicaRole
 from tests.unit.tiered.tiered_log import Bench, on_bench, open_tiered
 

@@ -16,8 +16,9 @@ from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, Re
 from milena.tiered.store.remote_storage import IndexType, RemoteResourceNotFound, RemoteStorageError
 from milena.tiered.work.copying import copy_round
 from milena.tiered.work.deletion import announce_deletion, finish_deletion
-from milena.tiered.work.expiration import expire_round, follow_round
+from milena.tiered.work.expiration import expire_round
 from milena.tiered.work.former_deletions import unjustified
+from milena.tiered.work.log_updates import follow_round
 from milena.tiered.work.republishing import PREFIX
 from milena.tiered.work.retention import LogView
 from milena.tiered.work.roles import ReplicaRole

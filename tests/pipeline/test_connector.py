@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,3 +67,38 @@ def test_spark_writes_and_reads_with_its_own_connector(spark: SparkSession, boot
     theirs, mine = (one.select("timestamp", "timestampType", "topic").distinct() for one in (found, ours))
     assert theirs.schema.simpleString() == mine.schema.simpleString()
     assert theirs.exceptAll(mine).count() == 0
+
+
+def test_a_job_for_sparks_connector_runs_with_another_name_of_the_format(
+    spark: SparkSession, bootstrap: str, tmp_path: Path
+) -> None:
+    create_topic(bootstrap, "job", partitions=3)
+    given = {
+        "kafka.bootstrap.servers": bootstrap,
+        "kafka.group.id": "job",
+        "kafka.max.poll.records": "100",
+        "kafkaConsumer.pollTimeoutMs": "60000",
+        "subscribe": "job",
+        "minPartitions": "5",
+        "maxRecordsPerPartition": "150",
+        "failOnDataLoss": "false",
+        "maxOffsetsPerTrigger": "700",
+    }
+    records(spark).write.format("milena").options(**given, topic="job", **{"kafka.acks": "all"}).mode("append").save()
+    times = json.dumps({"job": dict.fromkeys("012", 1)})
+    by_time = {"startingOffsetsByTimestamp": times, "endingOffsetsByTimestamp": times.replace(": 1", ": 4000000000000")}
+    for options in (given, given | by_time):
+        theirs, ours = (spark.read.format(name).options(**options).load() for name in ("kafka", "milena"))
+        assert ours.schema.simpleString() == theirs.schema.simpleString()
+        assert all_of(ours) == all_of(theirs) and ours.count() == COUNT
+        assert ours.rdd.getNumPartitions() >= 7
+    found: list[int] = []
+    for name in ("kafka", "milena"):  # the second query continues from the checkpoint of the first
+        stream = spark.readStream.format(name).options(**given, startingOffsets="earliest").load()
+        writing = stream.writeStream.format("parquet").option("path", str(tmp_path / "out"))
+        writing = writing.option("checkpointLocation", str(tmp_path / "marks"))
+        trigger = writing.trigger(once=True) if name == "kafka" else writing.trigger(availableNow=True)
+        assert trigger.start().awaitTermination(110)
+        found.append(spark.read.parquet(str(tmp_path / "out")).select("partition", "offset").distinct().count())
+        records(spark).write.format("milena").options(**given, topic="job").mode("append").save()
+    assert found == [COUNT, 2 * COUNT]

@@ -49,7 +49,8 @@ def test_a_record_keeps_key_headers_timestamp_and_partition(running: LocalCluste
     )
     options = sink_options({"kafka.bootstrap.servers": running.bootstrap, "topic": "kept"})
     assert write(options, iter([batch])) == Written(2)
-    found = rows(kafka__bootstrap__servers=running.bootstrap, subscribe="kept", includeHeaders="true")
+    columns = "key,value,partition,timestamp,headers,producerId"
+    found = rows(kafka__bootstrap__servers=running.bootstrap, subscribe="kept", columns=columns)
     full = next(row for row in found if row["key"] == b"a")
     assert (full["partition"], full["value"], full["timestamp"].timestamp()) == (2, b"text", 1_700_000_000.123)
     assert full["headers"] == [{"key": "h", "value": b"1"}, {"key": "n", "value": None}]

@@ -78,7 +78,10 @@ class Phase:
         return [self._of(phases) for phases in self.times.recent]
 
     def _of(self, phases: Phases) -> float:
-        return 1000 * (sum(phases) if self._index is None else phases[self._index])
+        if self._index is not None:
+            return 1000.0 * phases[self._index]
+        queue, local, remote, response_queue, send = phases
+        return 1000.0 * (queue + local + remote + response_queue + send)
 
 
 def event_times(metrics: Metrics) -> RequestTimes:

@@ -96,6 +96,17 @@ def test_that_fails(milena_start):
     assert not any(map(runs, noted(tmp_path)))
 
 
+def test_the_cluster_behaves_like_the_release_of_the_project(tmp_path: Path) -> None:
+    tests = """
+from pathlib import Path
+
+def test_release(milena_cluster):
+    assert "kafka.version=4.2\\n" in Path(milena_cluster.directory, "broker-1", "server.properties").read_text()
+"""
+    code, output = run_project(tmp_path, tests, settings="milena_kafka_version = 4.2.1")
+    assert code == 0, output
+
+
 def test_wrong_use_of_the_plugin_is_reported(tmp_path: Path) -> None:
     tests = """
 def test_brokers(milena_cluster):

@@ -51,7 +51,7 @@ RAW: Final = True
 MAX_IMMEDIATE_ELEMENTS: Final = 1_000
 """The maximum number of topics and partitions in a request that is decoded when it arrives. A larger one waits for a
 slot first."""
-PARTITIONS_PER_YIELD: Final = 500
+PARTITIONS_PER_YIELD: Final = 200
 """The maximum number of partitions of such a large request between two yields."""
 _TopicSize: TypeAlias = "tuple[str | None, UUID | None, int]"
 """A topic by name or id, and the number of its partitions."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from milena.broker.replica.meters import IsrMeters
 from milena.broker.replica.replication import PARTITIONS_PER_YIELD, Replication
+from milena.node.metadata.image import MetadataImage
+from milena.node.metrics import Metrics
 from milena.protocol.types import BrokerEpoch, NodeId
 
 
@@ -25,22 +27,18 @@ async def test_the_loop_runs_other_work_between_many_partitions() -> None:
         if seconds and checked:
             raise Ended
 
-    started: list[Callable[[], Awaitable[None]]] = []
-    tasks: Any = SimpleNamespace(keep=lambda work, name: started.append(work))
-    nothing: Any = SimpleNamespace(start=lambda _: None)
     replication = Replication(
         NodeId(1),
+        MetadataImage,
         cast("Any", None),
-        nothing,
-        nothing,
+        IsrMeters(Metrics()),
         cast("Any", SimpleNamespace(sleep=sleep)),
         lag_ms=30_000,
         broker_epoch=lambda: BrokerEpoch(1),
     )
     count = 2 * PARTITIONS_PER_YIELD + 10
     partitions = [SimpleNamespace(check_isr=lambda at=at: checked.append(at)) for at in range(count)]
-    replication.start(tasks, partitions)
     with pytest.raises(Ended):
-        await started[0]()
+        await replication._check_isrs(partitions)
     assert checked == list(range(count))
     assert sleeps == [(15.0, 0), (0, PARTITIONS_PER_YIELD), (0, 2 * PARTITIONS_PER_YIELD), (15.0, count)]

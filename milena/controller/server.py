@@ -13,7 +13,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from functools import cached_property
 from socket import gethostname
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from milena.config.listeners import SECURITY_PROTOCOLS
 from milena.config.node_config import NodeConfig
@@ -35,6 +35,7 @@ from milena.node.metadata.snapshot_keeper import SnapshotKeeper, SnapshotPolicy
 from milena.node.metrics import Metrics
 from milena.node.rules.rules import Rules, uuid_namer
 from milena.node.serving.server import Server, ServerLimits
+from milena.protocol.cooperative import Cooperative
 from milena.protocol.features import DISABLED, KRAFT_VERSION, METADATA_VERSION, metadata_version_name, ranges
 from milena.protocol.metadata_records import NoOpRecord
 from milena.protocol.requests.leaders import CurrentLeader, NodeEndpoint
@@ -61,6 +62,8 @@ def supported_features(release: str) -> dict[str, tuple[int, int]]:
     return {name: levels for name, levels in ranges(release).items() if levels != DISABLED} | {KRAFT_VERSION: DISABLED}
 
 
+ATTEMPTS_IN_STEPS: Final = 5
+"""Attempts to write the records of a large request while no other request changes the metadata between its steps."""
 T = TypeVar("T")
 F = TypeVar("F", bound=Fields)
 
@@ -266,6 +269,27 @@ class Controller:
     def commit(self, result: Result[T], answer: Callable[[T], F]) -> F | Awaitable[F]:
         """Write a command's records now; the response is sent once they are committed. Raises KafkaError."""
         committed = self.metadata.write(result.records, atomic=result.atomic)
+        fields = answer(result.response)
+        return fields if committed.done() else _when(committed, fields)
+
+    def commit_in_steps(
+        self, decide: Callable[[], Result[T]], answer: Callable[[T], F]
+    ) -> Cooperative[F | Awaitable[F]]:
+        """Like ``commit`` with the result of ``decide``, for many records: yields between the decision, the encoding
+        and the write. ``decide`` is called again if the metadata have changed meanwhile. Raises what it raises."""
+        for _ in range(ATTEMPTS_IN_STEPS):
+            decided_at = self.state.next_offset
+            result = decide()
+            yield
+            encoded = self.metadata.encode(result.records, atomic=result.atomic)
+            yield
+            if self.state.next_offset == decided_at:
+                break
+        else:  # other requests change the metadata all the time
+            result = decide()
+            encoded = self.metadata.encode(result.records, atomic=result.atomic)
+        committed = self.metadata.write(result.records, atomic=result.atomic, encoded=encoded)
+        yield
         fields = answer(result.response)
         return fields if committed.done() else _when(committed, fields)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from milena.controller.commands.topics import NewPartitions, create_partitions
-from milena.controller.state.result import Committing
+from milena.controller.state.result import RECORDS_PER_STEP, Committing, Result
 from milena.node.api import Reply, RequestContext
 from milena.protocol.errors import KafkaError
 
@@ -35,8 +35,13 @@ def handle(node: Needs, ctx: RequestContext, request: CreatePartitionsRequest) -
         )
         for topic in request.topics
     ]
-    result = create_partitions(node.state, requested, node.runtime.random, validate_only=request.validate_only)
-    return node.commit(result, _answer)
+
+    def decide() -> Result[list[tuple[str, KafkaError | None]]]:
+        return create_partitions(node.state, requested, node.runtime.random, validate_only=request.validate_only)
+
+    if sum(max(topic.count, 1) for topic in requested) > RECORDS_PER_STEP:
+        return node.commit_in_steps(decide, _answer)
+    return node.commit(decide(), _answer)
 
 
 def failed(ctx: RequestContext, request: CreatePartitionsRequest, error: KafkaError) -> CreatePartitionsResponseFields:

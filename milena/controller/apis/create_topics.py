@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from milena.controller.commands.topics import NewTopic, create_topics
-from milena.controller.state.result import Committing
+from milena.controller.state.result import RECORDS_PER_STEP, Committing, Result
 from milena.node.api import Reply, RequestContext
 from milena.node.metadata.config_views import ConfigView
 from milena.protocol.errors import KafkaError
@@ -49,13 +49,17 @@ def handle(node: Needs, ctx: RequestContext, request: CreateTopicsRequest) -> Re
         )
         for topic in request.topics
     ]
-    result = create_topics(node.state, topics, node.runtime.random, validate_only=request.validate_only)
     configs = {topic.name: topic.configs for topic in topics}
+
+    def decide() -> Result[Outcomes]:
+        return create_topics(node.state, topics, node.runtime.random, validate_only=request.validate_only)
 
     def answer(outcomes: Outcomes) -> CreateTopicsResponseFields:
         return {"topics": _topics(node, ctx.version, configs, outcomes)}
 
-    return node.commit(result, answer)
+    if sum(1 + max(topic.partitions, len(topic.assignments), 1) for topic in topics) > RECORDS_PER_STEP:
+        return node.commit_in_steps(decide, answer)
+    return node.commit(decide(), answer)
 
 
 def _values(configs: Sequence[CreatableTopicConfig]) -> dict[str, str | None]:

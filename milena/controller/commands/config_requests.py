@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from milena.controller.commands.configs import Outcome, Resource
-from milena.controller.state.result import Committing, Result
+from milena.controller.state.result import RECORDS_PER_STEP, Committing, Result
 from milena.controller.state.state import ControllerState
-from milena.node.api import RequestContext
+from milena.node.api import Reply, RequestContext
 from milena.node.metadata.image import (
     BROKER_LOGGER_RESOURCE,
     BROKER_RESOURCE,
@@ -42,6 +42,8 @@ class Named(Protocol):
     def resource_type(self) -> int: ...
     @property
     def resource_name(self) -> str: ...
+    @property
+    def configs(self) -> Sized: ...
 
 
 R = TypeVar("R", bound=Named, covariant=True)
@@ -89,15 +91,26 @@ def alter(
     request: Request[R],
     read: Callable[[R], T],
     decide: Callable[[ControllerState, dict[Resource, T]], Result[dict[Resource, Outcome]]],
-) -> AlterConfigsResponseFields | Awaitable[AlterConfigsResponseFields]:
+) -> Reply[AlterConfigsResponseFields]:
     """Answer either request. ``read``: the changes of one resource; ``decide``: the records of all of them."""
     requested, refused = by_resource(request, read)
-    result = decide(node.state, requested)
-    if request.validate_only:
-        result = result.without_records()
-    answer = node.commit(result, lambda outcomes: responses({**refused, **outcomes}))
-    node.background.configs_changed(result.records)
-    return answer
+    decided: Sequence[MetadataRecord] = ()
+
+    def decide_now() -> Result[dict[Resource, Outcome]]:
+        nonlocal decided
+        result = decide(node.state, requested)
+        if request.validate_only:
+            result = result.without_records()
+        decided = result.records
+        return result
+
+    def answer(outcomes: Mapping[Resource, Outcome]) -> AlterConfigsResponseFields:
+        node.background.configs_changed(decided)
+        return responses({**refused, **outcomes})
+
+    if sum(1 + len(resource.configs) for resource in request.resources) > RECORDS_PER_STEP:
+        return node.commit_in_steps(decide_now, answer)
+    return node.commit(decide_now(), answer)
 
 
 def responses(outcomes: Mapping[Resource, Outcome]) -> AlterConfigsResponseFields:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from milena.config.node_config import NodeConfig
 from milena.controller.log.batches import encode_batches
@@ -47,6 +47,13 @@ from milena.runtime.tasks import Tasks
 from milena.storage.log.unified_log import UnifiedLog
 
 READ_BYTES: Final = 1 << 20
+
+
+class EncodedRecords(NamedTuple):
+    """Record batches whose base offsets are not set yet, and their timestamp (ms). For one ``write``."""
+
+    data: bytearray
+    timestamp_ms: int
 
 
 class MetadataLog:
@@ -173,16 +180,24 @@ class MetadataLog:
         self._dirty.set()
         tasks.spawn(self._sync_forever(), name="metadata log sync")
 
-    def write(self, records: Sequence[MetadataRecord], *, atomic: bool = True) -> asyncio.Future[None]:
+    def encode(self, records: Sequence[MetadataRecord], *, atomic: bool = True) -> EncodedRecords:
+        """Encode records for ``write``, which may follow later if the metadata have not changed. Raises
+        KafkaError(RECORD_LIST_TOO_LARGE)."""
+        now = self._runtime.clock.time_ms()
+        level = self._state.image.metadata_version or LATEST_METADATA_VERSION
+        return EncodedRecords(encode_batches(records, metadata_version=level, timestamp_ms=now, atomic=atomic), now)
+
+    def write(
+        self, records: Sequence[MetadataRecord], *, atomic: bool = True, encoded: EncodedRecords | None = None
+    ) -> asyncio.Future[None]:
         """Append and replay ``records`` now. The future completes when they and all earlier records are committed.
+        ``encoded``: the result of ``encode``.
 
         Without records it completes when the current state is committed. Raises KafkaError(RECORD_LIST_TOO_LARGE)
         before anything is changed, and BrokenInvariant for records that contradict the image.
         """
         if records:
-            now = self._runtime.clock.time_ms()
-            level = self._state.image.metadata_version or LATEST_METADATA_VERSION
-            data = encode_batches(records, metadata_version=level, timestamp_ms=now, atomic=atomic)
+            data, now = self.encode(records, atomic=atomic) if encoded is None else encoded
             base = self._state.next_offset
             check_records(self._state.image, records, base)
             try:

@@ -8,10 +8,14 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from milena.controller.state.state import ControllerState
 from milena.node.api import Fields
+from milena.protocol.cooperative import Cooperative
 from milena.protocol.metadata_records import MetadataRecord
 
 MAX_RECORDS_PER_BATCH: Final = 10_000
 """Also the limit of records that one request may generate, because they are written in one batch."""
+
+RECORDS_PER_STEP: Final = 1_000
+"""A request that asks for more topics, partitions or keys is decided, encoded and written in separate steps."""
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Fields)
@@ -38,6 +42,13 @@ class Committing(Protocol):
 
     def write(self, result: Result[T]) -> None:
         """Write a part of a command's records now; a later ``commit`` waits for them, too. Raises KafkaError."""
+        ...
+
+    def commit_in_steps(
+        self, decide: Callable[[], Result[T]], answer: Callable[[T], F]
+    ) -> Cooperative[F | Awaitable[F]]:
+        """Like ``commit`` with the result of ``decide``, for many records: yields between the decision, the encoding
+        and the write. ``decide`` is called again if the metadata have changed meanwhile. Raises what it raises."""
         ...
 
     def commit(self, result: Result[T], answer: Callable[[T], F]) -> F | Awaitable[F]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from typing import Final, TypeAlias, TypeVar
 
 T = TypeVar("T")
@@ -25,6 +25,17 @@ def run_now(work: Cooperative[R]) -> R:
         except StopIteration as done:
             result: R = done.value
             return result
+
+
+async def run_in_steps(work: Cooperative[R], pause: Callable[[], Awaitable[object]]) -> R:
+    """Run ``work`` to its end, and ``pause`` at each yield. Returns its result, raises what it raises."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            result: R = done.value
+            return result
+        await pause()
 
 
 class YieldBudget:

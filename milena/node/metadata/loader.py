@@ -14,6 +14,7 @@ from typing import Final, TypeAlias, TypeVar
 from milena.node.metadata.image import Delta, MetadataImage
 from milena.node.metadata.replay import Replayer
 from milena.node.metadata.snapshots import SnapshotStore, batch_records, load_image
+from milena.protocol.cooperative import Cooperative, YieldBudget, run_now
 from milena.protocol.metadata_records import MetadataRecord
 from milena.protocol.records.batch import BatchView, iter_batches
 from milena.protocol.types import Offset
@@ -28,6 +29,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 Subscriber: TypeAlias = Callable[[MetadataImage, Delta], None]
 Skipped: TypeAlias = Callable[[Exception, Offset], None]
+Decoded: TypeAlias = "tuple[list[object], Exception | None]"
+"""Records, and the error of the record after them."""
 
 
 class MetadataLoader:
@@ -81,8 +84,13 @@ class MetadataLoader:
         self.high_watermark = max(self.high_watermark, high_watermark)
 
     def step(self) -> bool:
-        """Replay and publish up to STEP_BYTES. Returns True if more can be replayed now. If the high watermark is
-        inside a batch, which only a faulty leader sends, that batch is postponed.
+        """Like ``replay_some``, at once."""
+        return run_now(self.replay_some())
+
+    def replay_some(self) -> Cooperative[bool]:
+        """Replay and publish up to STEP_BYTES. Returns True if more can be replayed now. Yields while the records of a
+        batch are decoded. If the high watermark is inside a batch, which only a faulty leader sends, that batch is
+        postponed.
 
         Raises KafkaError, and CorruptBatch if the log is damaged.
         """
@@ -93,17 +101,15 @@ class MetadataLoader:
         for batch in iter_batches(data):
             if batch.last_offset >= self.high_watermark:
                 break
-            self._replay(batch)
+            records = yield from decoded(batch)
+            replay_records(self._replayer, batch, records, self._skipped)
+            self.bytes_replayed += batch.size_in_bytes
         self._publish(self._replayer.take_delta())
         return start < self.next_offset < self.high_watermark
 
     def snapshot_taken(self) -> None:
         """Reset ``bytes_replayed``."""
         self.bytes_replayed = 0
-
-    def _replay(self, batch: BatchView) -> None:
-        replay_batch(self._replayer, batch, self._skipped)
-        self.bytes_replayed += batch.size_in_bytes
 
     def _skipped(self, error: Exception, offset: Offset) -> None:
         self._contained.note("replay of metadata", error, offset=offset)
@@ -116,28 +122,45 @@ class MetadataLoader:
                 self._contained.note("publication of metadata", error, offset=self.image.offset)
 
 
-def replay_batch(replayer: Replayer, batch: BatchView, skipped: Skipped | None = None) -> None:
+def decoded(batch: BatchView) -> Cooperative[Decoded]:
+    """Return the records of a batch, and the error of the first one that cannot be decoded. Yields between records."""
+    records, found, budget = batch_records(batch), list[object](), YieldBudget()
+    while True:
+        try:
+            found.append(next(records))
+        except StopIteration:
+            return found, None
+        except Exception as error:
+            return found, error
+        if budget.spend(1):
+            yield
+
+
+def replay_batch(replayer: Replayer, batch: BatchView) -> None:
+    """Replay the records of a batch that are not in the image yet. Raises ReplayError, CorruptBatch, DecodeError."""
+    replay_records(replayer, batch, run_now(decoded(batch)))
+
+
+def replay_records(replayer: Replayer, batch: BatchView, records: Decoded, skipped: Skipped | None = None) -> None:
     """Replay the records of a batch that are not in the image yet. Raises ReplayError, CorruptBatch, DecodeError.
 
     With ``skipped`` no error is raised; ``skipped`` is called with the error and the offset instead. A record that
     contradicts the image is skipped alone, a record that cannot be decoded with the later ones of its batch.
     """
     image, epoch, timestamp = replayer.image, batch.leader_epoch, batch.max_timestamp
-    offset = batch.base_offset
-    try:
-        for position, record in enumerate(batch_records(batch)):
-            offset = Offset(batch.base_offset + position)
-            if isinstance(record, MetadataRecord) and offset > image.offset:
-                try:
-                    replayer.replay(record, offset=offset, epoch=epoch, timestamp_ms=timestamp)
-                except Exception as error:
-                    if skipped is None:
-                        raise
-                    skipped(error, offset)
-    except Exception as error:
+    for position, record in enumerate(records[0]):
+        offset = Offset(batch.base_offset + position)
+        if isinstance(record, MetadataRecord) and offset > image.offset:
+            try:
+                replayer.replay(record, offset=offset, epoch=epoch, timestamp_ms=timestamp)
+            except Exception as error:
+                if skipped is None:
+                    raise
+                skipped(error, offset)
+    if records[1] is not None:
         if skipped is None:
-            raise
-        skipped(error, offset)
+            raise records[1]
+        skipped(records[1], Offset(batch.base_offset + max(len(records[0]) - 1, 0)))
     replayer.advance(offset=batch.last_offset, epoch=epoch, timestamp_ms=timestamp)
 
 

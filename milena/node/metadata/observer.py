@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import Final
 from uuid import UUID
@@ -39,6 +40,7 @@ from milena.node.metadata.snapshot_fetch import fetch_snapshot
 from milena.node.metadata.snapshot_keeper import SnapshotKeeper
 from milena.node.metadata.snapshots import SnapshotStore
 from milena.protocol.api_keys import ApiKey
+from milena.protocol.cooperative import run_in_steps
 from milena.protocol.errors import ErrorCode, KafkaError, error_name
 from milena.protocol.requests.fetch import FetchPartition, decode_fetch_response, encode_fetch_request
 from milena.protocol.types import ZERO_UUID, LeaderEpoch, NodeId, Offset
@@ -287,8 +289,9 @@ class Observer:
             self._log.set_high_watermark(committed)
             self._committed.write(committed)
             self._loader.set_high_watermark(committed)
-            while self._loader.step():
-                await self._runtime.clock.sleep(0)
+            pause = partial(self._runtime.clock.sleep, 0)
+            while await run_in_steps(self._loader.replay_some(), pause):
+                await pause()
             await self._keeper.maintain()
         if self._loader.high_watermark >= high_watermark:
             self.current_at = self._requested_at

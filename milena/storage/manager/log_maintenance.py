@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
 
-from milena.protocol.cooperative import Cooperative
+from milena.protocol.cooperative import run_in_steps
 from milena.protocol.errors import KafkaError
 from milena.runtime.context import Runtime
 from milena.runtime.tasks import Tasks
@@ -20,7 +21,6 @@ from milena.storage.manager.log_dir import LogDir
 if TYPE_CHECKING:
     from milena.config.node_config import NodeConfig
 
-R = TypeVar("R")
 NEVER: Final = (1 << 63) - 1
 INITIAL_DELAY: Final = 30.0
 DELETION_TICK: Final = 1.0
@@ -140,19 +140,10 @@ class LogMaintenance:
     async def write_checkpoints(self) -> None:
         """Write the changed offset checkpoints of all directories."""
         for directory in self._logs.online_dirs:
-            checkpoints = await self._in_steps(directory.collect_checkpoints())
+            collecting = directory.collect_checkpoints()
+            checkpoints = await run_in_steps(collecting, partial(self._runtime.clock.sleep, 0))
             if checkpoints.files:
                 await self._offload(directory, directory.write, checkpoints)
-
-    async def _in_steps(self, work: Cooperative[R]) -> R:
-        """Run ``work``, and other work of the loop at each yield. Returns its result, raises what it raises."""
-        while True:
-            try:
-                next(work)
-            except StopIteration as done:
-                result: R = done.value
-                return result
-            await self._runtime.clock.sleep(0)
 
     async def _every(self, interval_ms: int, work: Callable[[], Awaitable[None]], delay: float = 0.0) -> None:
         if delay:

@@ -1,14 +1,19 @@
-"""The difference of two images equals the delta of the records between them."""
+"""The difference of two images equals the delta of the records between them; and the replay of a batch."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from milena.node.metadata.image import Delta, MetadataImage
-from milena.node.metadata.loader import difference
-from milena.node.metadata.replay import apply
+from milena.node.metadata.loader import decoded, difference, replay_batch, replay_records
+from milena.node.metadata.replay import Replayer, apply
 from milena.protocol import metadata_records as r
+from milena.protocol.cooperative import ELEMENTS_PER_YIELD, run_now
+from milena.protocol.records.batch import BatchView
+from milena.protocol.records.records import Record, build_batch
+from milena.protocol.types import LeaderEpoch
 from tests.unit.node.quorum import topic
 
 NAMES = ("a", "b", "c")
@@ -66,3 +71,36 @@ def test_equal_images_have_no_difference() -> None:
     image = MetadataImage()
     replay(image, Delta(), [("create", "a", 1), ("partition", "a", 1), ("config", "b", 2)], 1)
     assert not difference(image, image)
+
+
+def batch_of(*values: bytes) -> BatchView:
+    records = [Record(number, 0, None, value) for number, value in enumerate(values)]
+    return BatchView(memoryview(build_batch(records, base_timestamp=7, leader_epoch=LeaderEpoch(1))))
+
+
+def test_a_large_batch_is_decoded_in_steps_and_then_replayed_at_once() -> None:
+    batch = batch_of(*(r.encode_record(topic(f"t{number}", number + 1000)) for number in range(1_200)))
+    image, yields, work = MetadataImage(), 0, decoded(batch)
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            records = done.value
+            break
+        yields += 1
+        assert not image.topics
+    assert yields == 1_200 // ELEMENTS_PER_YIELD
+    replay_records(Replayer(image), batch, records)
+    assert (len(image.topics), image.offset) == (1_200, 1_199)
+
+
+def test_of_a_batch_with_an_undecodable_record_the_earlier_records_are_replayed() -> None:
+    batch = batch_of(r.encode_record(topic("a", 1)), b"\xff", r.encode_record(topic("b", 2)))
+    image, skipped = MetadataImage(), list[tuple[str, int]]()
+    records = run_now(decoded(batch))
+    replay_records(Replayer(image), batch, records, lambda error, at: skipped.append((type(error).__name__, at)))
+    assert (list(image.topics), image.offset) == (["a"], 2)
+    assert [at for _, at in skipped] == [0]
+    assert records[1] is not None
+    with pytest.raises(type(records[1])):
+        replay_batch(Replayer(MetadataImage()), batch)

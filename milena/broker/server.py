@@ -406,7 +406,7 @@ class Broker:
         ]:
             self._applier.take_offline(partition)
         if self._lifecycle is not None and directory.directory_id is not None:
-            self._lifecycle.directory_failed(directory.directory_id)
+            self._lifecycle.directory_failed(directory.directory_id, directory.path)
 
 
 async def cluster_of(logs: LogManager, controller: ControllerLink, required: str | None) -> str:

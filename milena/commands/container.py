@@ -1,8 +1,10 @@
 """`milena container`: `milena node`, configured as Kafka's container image configures its node.
 
 It does what the scripts of the image apache/kafka do (docker/jvm/launch, docker/resources/common-scripts,
-KafkaDockerWrapper): arguments are variables, ``KAFKA_*`` variables override a mounted ``server.properties``, and if
-neither exists, a default configuration is used. ``/etc/kafka/docker/run`` of Milena's image runs this.
+KafkaDockerWrapper): arguments are variables, and ``KAFKA_*`` variables override a mounted ``server.properties``.
+Without such a file they override a default configuration, unless they say what kind of node it is: then they are the
+whole configuration. (In Kafka's image, any variable replaces the defaults.) ``/etc/kafka/docker/run`` of Milena's image
+runs this.
 """
 
 from __future__ import annotations
@@ -28,6 +30,9 @@ DATA = "/var/lib/kafka/data"
 METRICS_VARIABLE = "MILENA_METRICS_PORT"
 METRICS_PORT = "9404"
 OWN_ADDRESS_LIMIT = "60"
+DECIDING = ("process.roles", "node.id", "broker.id", "listeners")
+"""Keys that say what kind of node it is."""
+DECIDING_PREFIXES = ("controller.", "zookeeper.")
 WITHOUT_EFFECT = ("KAFKA_LOG4J_LOGGERS", "KAFKA_TOOLS_LOG4J_LOGLEVEL")
 LEVELS = {
     "ALL": "debug",
@@ -44,11 +49,13 @@ LEVELS = {
 COMMAND = CommandLine(
     "container",
     "Run one node in the foreground, configured as Kafka's container image configures its node:\n"
-    f"{MOUNTED} if it exists, then KAFKA_* variables, or a default\n"
-    f"configuration without either. Data is in {DATA} unless log.dirs says otherwise, and /metrics\n"
-    f"and /health are on MILENA_METRICS_PORT (default: {METRICS_PORT}). MILENA_OWN_ADDRESS_LIMIT (default:\n"
-    f"{OWN_ADDRESS_LIMIT}) is --own-address-limit of `milena node`. With MILENA_LAB, a folder outside of log.dirs,\n"
-    "`milena lab` in the container controls the node, for tests. Milena's image runs this command.",
+    f"{MOUNTED} if it exists, else a default configuration unless\n"
+    "variables set the node's id, roles, listeners or controller, and then KAFKA_* variables. Data is in\n"
+    f"{DATA} unless log.dirs says otherwise. /metrics, /health and /ready are on\n"
+    f"MILENA_METRICS_PORT (default: {METRICS_PORT}). MILENA_OWN_ADDRESS_LIMIT (default: {OWN_ADDRESS_LIMIT}) is\n"
+    "--own-address-limit of `milena node`, MILENA_LOG_FORMAT (text or json) the form of log lines. With MILENA_LAB,\n"
+    "a folder outside of log.dirs, `milena lab` in the container controls the node, for tests. Milena's image runs\n"
+    "this command.",
     positionals=[Positional("NAME=VALUE", "variables that override those of the environment", many=True)],
     examples=["milena container", "milena container KAFKA_NODE_ID=2 KAFKA_PROCESS_ROLES=broker ..."],
 )
@@ -66,15 +73,17 @@ def main(arguments: Sequence[str]) -> int:
         del os.environ["KAFKA_ADVERTISED_LISTENERS"]  # compose files set a variable to "" where it should be unset
     file = configuration_file(os.environ)
     content = "" if file is None else read(file)
+    sys.stderr.write(f"milena: {used(os.environ, file)}\n")
     from milena.commands import node
 
     try:
-        os.environ.update(implied(os.environ, content))
+        os.environ.update(implied(os.environ, content, defaults=file == DEFAULTS))
         both = settings(os.environ, content)
         check_advertised(both)
         check_folders(both)
     except UserError as error:
-        raise node.with_notes(error, node.near_misses(unresolved(os.environ, content))) from None
+        given = unresolved(os.environ, content)
+        raise node.with_notes(without_values(error, given), node.near_misses(given)) from None
     return node.main([*([] if file is None else [file]), *options(os.environ)])
 
 
@@ -117,7 +126,21 @@ def configuration_file(environment: Mapping[str, str], mounted: str = MOUNTED, d
 
     if os.path.lexists(mounted) and read(mounted).strip():
         return mounted
-    return None if from_environment(environment) else defaults
+    # Variables of Bitnami's image are another configuration as a whole, too: an error says what to write instead.
+    keys = [key.removeprefix("cfg.") for key in from_environment(environment)]
+    return None if any(key in DECIDING or key.startswith(DECIDING_PREFIXES) for key in keys) else defaults
+
+
+def used(environment: Mapping[str, str], file: str | None) -> str:
+    """Return the sentence that says where the configuration comes from."""
+    from milena.config.sources import from_environment
+
+    count = len(from_environment(environment))
+    variables = f"{count} KAFKA_* variable{'' if count == 1 else 's'}"
+    if file is None:
+        return f"the configuration is {variables}"
+    default = ", the default configuration" if file == DEFAULTS else ""
+    return f"the configuration is {file}{default}{f', and {variables}' if count else ''}"
 
 
 def read(file: str) -> str:
@@ -152,15 +175,28 @@ def settings(environment: Mapping[str, str], file: str) -> dict[str, str]:
     return {key: setting.value for key, setting in found.items()}
 
 
-def implied(environment: Mapping[str, str], file: str) -> dict[str, str]:
+def without_values(error: UserError, given: Settings) -> UserError:
+    """Return the error with variables in place of the values of config providers."""
+    from milena.config.providers import hidden_in, hide, resolve
+    from milena.config.values import ConfigError
+
+    try:
+        return UserError(hide(str(error), hidden_in(resolve(given))))
+    except ConfigError:
+        return error
+
+
+def implied(environment: Mapping[str, str], file: str, *, defaults: bool = False) -> dict[str, str]:
     """Return the values of variables that are not set but follow from those that are. ``file``: the content of the
-    configuration file."""
+    configuration file; ``defaults``: it is the default one, which keeps its listeners under another advertised
+    address."""
     from milena.config.sources import from_environment
 
     own, both, added = from_environment(environment), settings(environment, file), {}
     roles = both.get("process.roles", "")
     if (
         "listeners" not in own
+        and not defaults
         and roles.strip() != "controller"
         and "advertised.listeners" in own
         and both["advertised.listeners"]
@@ -246,8 +282,13 @@ def checked(environment: Mapping[str, str], name: str, default: str, convert: Ca
 
 def options(environment: Mapping[str, str]) -> list[str]:
     """Return the options of `milena node` that follow from the variables. Raises UserError."""
+    from milena.runtime.logging import FORMAT, FORMATS
+
     port = checked(environment, METRICS_VARIABLE, METRICS_PORT, port_number)
-    found = ["--control", port, "--control-host", "0.0.0.0"]
+    found = ["--control", port, "--control-host", "0.0.0.0", "--kafka-line"]
+    log_format = environment.get(FORMAT)
+    if log_format not in (None, "", *FORMATS):
+        raise UserError(f"{FORMAT}: {log_format!r} is not one of {', '.join(FORMATS)}")
     if environment.get(LAB):
         found += ["--lab", environment[LAB]]
     found += ["--own-address-limit", checked(environment, "MILENA_OWN_ADDRESS_LIMIT", OWN_ADDRESS_LIMIT, seconds)]

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from milena.config.node_config import NodeConfig
     from milena.config.sources import Settings
 
+SHOW_WARNINGS = ("debug", "info", "warning")
+"""The log levels at which warnings are logged."""
 STRICT = "MILENA_STRICT_CONFIG"
 """The variable that makes unknown keys an error."""
 START_UP_THRESHOLDS = (100_000, 50, 100)
@@ -36,7 +38,7 @@ COMMAND = CommandLine(
     "formatted. When the node serves, one line `ready node=ID LISTENER://HOST:PORT ...` goes to standard output.",
     options=[
         Option("--override", "a configuration value, by Kafka's key", "K=V", many=True),
-        Option("--control", "serve /metrics and /health over HTTP on this port", "PORT", convert=port_number),
+        Option("--control", "serve /metrics, /health and /ready over HTTP on this port", "PORT", convert=port_number),
         Option("--control-host", "the address of --control", "HOST", default="127.0.0.1"),
         Option(
             "--own-address-limit",
@@ -51,6 +53,7 @@ COMMAND = CommandLine(
         Option("--feature", "a feature's level for a new cluster", "NAME=LEVEL", many=True),
         Option("--release-version", "the metadata version of a new cluster, as in 4.4", "VERSION"),
         Option("--lab", "for tests: open a socket in this folder for `milena lab`", "DIR"),
+        Option("--kafka-line", "print also the line `... Kafka Server started ...`, for which tools of Kafka wait"),
         Option("--log-level", "debug, info, warning, error or critical", "LEVEL", default="info"),
     ],
     positionals=[Positional("FILE", "a server.properties; without it only the environment is used", optional=True)],
@@ -95,6 +98,8 @@ def main(arguments: Sequence[str]) -> int:
         raise with_notes(UserError(str(error)), misses) from None
     except UserError as error:
         raise with_notes(error, misses) from None
+    if config.unprotected and values.log_level not in SHOW_WARNINGS:
+        report([config.unprotected])
     code = run_node(process.run)
     if code:
         report(misses)
@@ -126,6 +131,7 @@ def checked(settings: Settings, environment: Mapping[str, str]) -> NodeConfig:
     for a listener whose protocol is not supported."""
     from milena.config.node_config import NodeConfig
     from milena.config.protection import check_authorizer
+    from milena.config.providers import hide
     from milena.config.unknown_keys import listed
     from milena.config.values import ConfigError
 
@@ -136,10 +142,8 @@ def checked(settings: Settings, environment: Mapping[str, str]) -> NodeConfig:
     # A broker connects to the controller by the first name, which need not be a listener of its own.
     for name in (*(listener.name for listener in config.listeners), *config.controller_listener_names[:1]):
         if config.security_protocols[name] != "PLAINTEXT":
-            raise UserError(
-                f"listener {name} has protocol {config.security_protocols[name]}, which is not supported yet: "
-                "only PLAINTEXT is (listener.security.protocol.map)"
-            )
+            text = f"listener {name} has protocol {config.security_protocols[name]}, which is not supported yet: "
+            raise UserError(hide(f"{text}only PLAINTEXT is (listener.security.protocol.map)", config.hidden))
     return config
 
 

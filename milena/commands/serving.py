@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Final
 from milena import VERSION
 from milena.command_line.errors import reason_of
 from milena.config.node_config import NodeConfig
+from milena.config.providers import hide
 from milena.config.values import ConfigError
 from milena.form import running
 from milena.node.metrics import Metrics
-from milena.protocol.errors import KafkaError
+from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.decompression import load_codecs
 from milena.runtime.descriptors import DescriptorWatch
 from milena.runtime.logging import get_logger
@@ -45,7 +46,8 @@ BROKERS_FIRST: Final = 5.0
 """Seconds that a controller waits for the brokers to stop first when the whole cluster stops; less than
 runtime.process.ORPHAN_GRACE."""
 STARTED_IN_KAFKA: Final = "Kafka Server started"
-"""A message of Kafka's KafkaRaftServer, for which scripts and Testcontainers' class for Python wait."""
+"""A message of Kafka's KafkaRaftServer, for which scripts and Testcontainers' classes wait, that for Rust on standard
+output."""
 
 
 class NodeProcess:
@@ -60,6 +62,7 @@ class NodeProcess:
         self._control_address = None if values.control is None else (values.control_host, values.control)
         self._own_address_limit: float = values.own_address_limit
         self._unreached: str | None = None
+        self._kafka_line: bool = values.kafka_line
         self._cluster_id = values.cluster_id or os.environ.get("CLUSTER_ID") or None
         self._formatting = self._read_formatting(values)
         self._metrics = Metrics()
@@ -67,6 +70,7 @@ class NodeProcess:
         self._broker: Broker | None = None
         self._control: ControlServer | None = None
         self._lab: Lab | None = None
+        self._has_served = False
         self._log = get_logger("node", node=config.node_id)
 
     def _read_formatting(self, values: Values) -> Formatting | None:
@@ -87,7 +91,7 @@ class NodeProcess:
         for warning in self._config.warnings:
             self._log.warning(warning)
         self._report(channel.STARTING)
-        code = 0
+        failure: Exception | str | None = None
         try:
             if self._lab_dir is not None:
                 from milena.steering.lab import Lab
@@ -108,16 +112,27 @@ class NodeProcess:
                 checking.cancel()
             self._log.info("node stops", reason=stop.reason)
         except (ConfigError, DirectoryError, KafkaError, OSError) as error:
-            said = reason_of(error) if isinstance(error, OSError) else error
-            print(f"milena: {said}", file=sys.stderr, flush=True)
-            code = CANNOT_START
-        await self._stop(everything_ends=stop.reason == PARENT_GONE)
-        if self._unreached is not None:
-            print(f"milena: {self._unreached}", file=sys.stderr, flush=True)
-            code = CANNOT_START
+            failure = error
+        try:
+            await self._stop(everything_ends=stop.reason == PARENT_GONE)
+        except (KafkaError, OSError) as error:
+            failure = failure or error
         if self._cluster is not None:
             nodes_file.mark_down(self._cluster.nodes, self._config.node_id, os.getpid())
-        return code
+        return self._end(failure or self._unreached)
+
+    def _end(self, failure: Exception | str | None) -> int:
+        """Print why the node ends, as its last line. Return the exit code."""
+        if failure is None:
+            return 0
+        said = str(failure)
+        if isinstance(failure, OSError):
+            said = reason_of(failure)
+        elif isinstance(failure, KafkaError) and failure.code is ErrorCode.KAFKA_STORAGE_ERROR:
+            said = failure.message or said
+        with contextlib.suppress(OSError):
+            print(f"milena: {hide(said, self._config.hidden)}", file=sys.stderr, flush=True)
+        return CANNOT_START
 
     async def _start(self, runtime: Runtime) -> None:
         """Start the roles. The broker listens first, so that connections wait instead of being refused. Then the
@@ -188,7 +203,11 @@ class NodeProcess:
             if is_role:
                 register_disk(self._metrics, server)
         names = self._config.get_str("milena.metrics.names")
-        pages = {"/metrics": metrics_page(self._metrics, names), "/health": health_page(self._health)}
+        pages = {
+            "/metrics": metrics_page(self._metrics, names),
+            "/health": health_page(self._health, "healthy"),
+            "/ready": health_page(self._health, "ready"),
+        }
         self._control = ControlServer(runtime, pages)
         bound = await self._control.start(host, port)
         self._log.info("control page served", address=f"http://{bound[0]}:{bound[1]}")
@@ -198,11 +217,21 @@ class NodeProcess:
         return [role for role in (self._controller, self._broker) if role is not None]
 
     def _health(self) -> dict[str, object]:
+        """Return ``healthy``, whether to keep this process, and ``ready``, whether to send requests to it. A node that
+        has served stays healthy while another node, such as the controller, is away: a new process would not help."""
         ready = len(self._roles) == len(self._config.roles) and all(role.healthy for role in self._roles)
-        return {"ready": ready, "node": self._config.node_id, "roles": sorted(self._config.roles)}
+        offline = [] if self._broker is None else [directory.path for directory in self._broker.logs.offline_dirs]
+        return {
+            "healthy": self._has_served and not offline,
+            "ready": ready,
+            "node": self._config.node_id,
+            "roles": sorted(self._config.roles),
+            "offline_log_dirs": offline,
+        }
 
     def _announce(self) -> None:
         """Report that the node serves: to its supervisor, in nodes.json and on standard output."""
+        self._has_served = True
         listeners = {
             name: f"{bracketed(host)}:{port}"
             for role in self._roles
@@ -214,6 +243,9 @@ class NodeProcess:
         if not self._is_child:
             shown = " ".join(f"{name}://{address}" for name, address in listeners.items())
             print(f"ready node={self._config.node_id} {shown}", flush=True)
+        if self._kafka_line:
+            server = f"[KafkaRaftServer nodeId={self._config.node_id}]"
+            print(f"{server} {STARTED_IN_KAFKA} (kafka.server.KafkaRaftServer)", flush=True)
 
     def _entry(self, bound: dict[str, str]) -> nodes_file.Entry:
         advertised = {

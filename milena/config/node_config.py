@@ -8,7 +8,7 @@ from milena.config.definitions import Mode
 from milena.config.keys import keys_of
 from milena.config.node_rules import check
 from milena.config.node_values import NodeValues
-from milena.config.providers import check_dynamic_variables
+from milena.config.providers import check_dynamic_variables, hidden_in, hide, resolve
 from milena.config.sources import Settings, plain
 from milena.config.values import ConfigError
 from milena.releases import NEWEST
@@ -18,9 +18,16 @@ class NodeConfig(NodeValues):
     """Validated values: each by itself and all together."""
 
     def __init__(self, settings: Settings) -> None:
-        """Raises ConfigError, which names source and key, for a configuration that Kafka would reject."""
-        super().__init__(settings)
-        check(self)
+        """Raises ConfigError, which names source and key, for a configuration that Kafka would reject. It does not show
+        values of config providers."""
+        resolved = resolve(settings)
+        self.hidden = hidden_in(resolved)
+        """The values of config providers, which messages must not show."""
+        try:
+            super().__init__(resolved)
+            check(self)
+        except ConfigError as error:
+            raise ConfigError(hide(str(error), self.hidden)) from None
 
     @classmethod
     def of(cls, **values: object) -> NodeConfig:

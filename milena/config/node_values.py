@@ -10,7 +10,8 @@ from milena.config.broker_config import keys_in, parse_settings, require
 from milena.config.definitions import Mode
 from milena.config.keys import Keys
 from milena.config.listeners import Endpoint, Listeners, ip_overrides
-from milena.config.providers import resolve, resolve_dynamic
+from milena.config.protection import has_authorizer
+from milena.config.providers import resolve_dynamic
 from milena.config.sources import Settings
 from milena.config.validators import split_address
 from milena.config.values import ConfigError, Value
@@ -27,8 +28,8 @@ class NodeValues:
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Raises ConfigError, which names source and key, for values that Kafka would reject."""
-        settings = resolve(settings)
+        """``settings`` have been resolved. Raises ConfigError, which names source and key, for values that Kafka would
+        reject."""
         self.originals: Mapping[str, str] = {name: setting.value for name, setting in settings.items()}
         """What was set, as text with the values of variables, including keys without effect."""
         self.keys = keys_in(settings)
@@ -40,6 +41,8 @@ class NodeValues:
         """The settings with unknown keys."""
         self.warnings = parsed.warnings
         """Warnings to be logged once."""
+        self.unprotected = parsed.security if has_authorizer(settings) else None
+        """The one of them that must be seen at any log level: a configured authorizer has no effect."""
         self.static: Mapping[str, Value] = static
         self.dynamic_broker: Mapping[str, str] = {}
         self.dynamic_default: Mapping[str, str] = {}

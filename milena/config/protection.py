@@ -51,6 +51,11 @@ def check_authorizer(settings: Settings, environment: Mapping[str, str]) -> None
     )
 
 
+def has_authorizer(settings: Settings) -> bool:
+    """Return whether an authorizer is configured."""
+    return AUTHORIZER in settings and bool(settings[AUTHORIZER].value.strip())
+
+
 def security_keys(names: Iterable[str]) -> list[str]:
     """Return the keys of TLS, SASL and ACLs among ``names``."""
     return [name for name in names if SECURITY_KEYS.fullmatch(name)]
@@ -62,6 +67,6 @@ def warning(settings: Settings) -> str | None:
     if not names:
         return None
     shown = "; ".join(f"{settings[name].source}: {name}" for name in names)
-    if AUTHORIZER in settings and settings[AUTHORIZER].value.strip():
+    if has_authorizer(settings):
         return f"no protection: every client may do everything, and ACLs cannot be created; without effect: {shown}"
     return f"keys of TLS, SASL and ACLs, without effect on PLAINTEXT listeners and without an authorizer: {shown}"

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, Protocol
 
 from milena.config.keys import DYNAMIC_KEYS, KEYS
-from milena.config.sources import Setting, Settings, properties_of
+from milena.config.sources import Hidden, Setting, Settings, properties_of
 from milena.config.values import ConfigError
 
 PROVIDERS: Final = "config.providers"
@@ -156,13 +156,29 @@ def resolve(settings: Settings, environment: Mapping[str, str] | None = None) ->
     effective = tuple(filter(None, prefixes))
     resolved = dict(settings)
     for name, setting in settings.items():
-        if "${" in setting.value and not name.startswith(PROVIDERS):
+        if "${" in setting.value and setting.variables is None and not name.startswith(PROVIDERS):
             try:
                 resolved[name] = _resolved(name, setting, providers)
             except UnresolvedError:
                 if name in KEYS or name.startswith(effective):
                     raise
     return resolved
+
+
+def hidden_in(settings: Settings) -> tuple[Hidden, ...]:
+    """Return the variables of resolved settings with the values that messages must not show."""
+    return tuple(pair for setting in settings.values() for pair in setting.hidden)
+
+
+def hide(text: str, hidden: Iterable[Hidden]) -> str:
+    """Return a message in which the values of config providers, and the elements of lists, are their variables: as
+    whole words, in upper or lower case."""
+    split = ((part.strip(), variable) for variable, value in hidden for part in (value, *value.split(",")))
+    parts = {part.lower(): variable for part, variable in split if part}
+    if not parts:
+        return text
+    either = "|".join(re.escape(part) for part in sorted(parts, key=len, reverse=True))
+    return re.sub(rf"(?<!\w)(?:{either})(?!\w)", lambda found: parts[found[0].lower()], text, flags=re.IGNORECASE)
 
 
 def resolve_dynamic(values: Mapping[str, str]) -> dict[str, str]:
@@ -294,6 +310,7 @@ def _provider(key: str, text: str, parameters: Mapping[str, str], environment: M
 
 def _resolved(name: str, setting: Setting, providers: Mapping[str, Provider]) -> Setting:
     """Raises ConfigError, which names the variable and not the value."""
+    hidden: list[Hidden] = []
 
     def value_of(variable: str) -> str:
         provider, colon, rest = variable[2:-1].partition(":")
@@ -305,9 +322,11 @@ def _resolved(name: str, setting: Setting, providers: Mapping[str, Provider]) ->
         value = providers[provider].get(path if colon else "", key if colon else path)
         if value is None:
             raise UnresolvedError(f"the variable {variable} has no value")
+        hidden.append((variable, value))
         return value
 
     try:
-        return replace(setting, value=_substituted(setting.value, value_of), variables=setting.value)
+        value = _substituted(setting.value, value_of)
+        return replace(setting, value=value, variables=setting.value, hidden=tuple(hidden))
     except ConfigError as error:
         raise type(error)(f"{setting.source}: {name}: {error}") from None

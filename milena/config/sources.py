@@ -26,6 +26,10 @@ ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 SPACE: Final = " \t\f"
 
 
+Hidden = tuple[str, str]
+"""A variable, ``${PROVIDER:KEY}``, and the value that a config provider has for it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """A value and its source, for error messages."""
@@ -36,6 +40,8 @@ class Setting:
     """Whether a person typed it as an argument. An unknown key is an error then, and otherwise a warning."""
     variables: str | None = None
     """The text with variables, if ``value`` comes from config providers: messages must not show the value."""
+    hidden: tuple[Hidden, ...] = ()
+    """The variables of that text with their values."""
 
 
 Settings = dict[str, Setting]

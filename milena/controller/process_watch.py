@@ -48,6 +48,8 @@ class _Watched:
     gone: bool = False
     proving: bool = False
     seen_listening: tuple[Address, ...] = ()
+    unreachable: bool = False
+    """Not logged yet: no address accepted a connection."""
 
 
 class ProcessWatch:
@@ -83,6 +85,13 @@ class ProcessWatch:
         if broker is not None and not watched.proving:
             watched.proving = True
             self._tasks.attempt(self._prove(watched, broker), name=f"probe listeners of broker {broker_id}")
+        if broker is not None and watched.unreachable and len(self._state.image.brokers) > 1:
+            watched.unreachable = False
+            self._log.warning(
+                "broker unreachable at its advertised addresses",
+                broker=watched.broker,
+                advertised=[f"{endpoint.name}://{endpoint.host}:{endpoint.port}" for endpoint in broker.endpoints],
+            )
 
     def succeeds(self, request: Registration, host: str) -> bool:
         """Return whether the request registers the successor of an incarnation whose process has ended."""
@@ -114,12 +123,8 @@ class ProcessWatch:
                 seen.append((endpoint.host, endpoint.port))
         if not watched.gone:
             watched.seen_listening = tuple(seen)
-        if not watched.gone and not seen:
-            self._log.warning(
-                "broker unreachable at its advertised addresses",
-                broker=watched.broker,
-                advertised=[f"{endpoint.name}://{endpoint.host}:{endpoint.port}" for endpoint in broker.endpoints],
-            )
+        # A single broker may advertise an address for its clients only, such as a published port of a container.
+        watched.unreachable = not watched.gone and not seen
 
     def _lost(self, watched: _Watched, caller: Caller) -> None:
         if watched.caller is not caller or self._closed:

@@ -161,17 +161,22 @@ class Controller:
     async def start(self) -> None:
         """Return when the controller is active and serves requests.
 
-        Raises OSError; DirectoryError if the directory must not be used or its content is damaged.
+        Raises OSError, which names the address or the file; DirectoryError if the directory must not be used or its
+        content is damaged.
         """
         await self.server.start()
-        cluster_id = self._format()
-        timeout = self.config.get_int("broker.session.timeout.ms") / 1000
-        self._state = ControllerState(cluster_id, self.config, Sessions(timeout))
-        self._metadata = MetadataLog(self.runtime, self.config, self._state, [self.node_id])
-        self._open(self._metadata)
-        self._check_features(self._metadata, self._state)
-        self._metadata.lead(self._tasks)
-        await self._activate(self._metadata, self._state)
+        try:
+            cluster_id = self._format()
+            timeout = self.config.get_int("broker.session.timeout.ms") / 1000
+            self._state = ControllerState(cluster_id, self.config, Sessions(timeout))
+            self._metadata = MetadataLog(self.runtime, self.config, self._state, [self.node_id])
+            self._open(self._metadata)
+            self._check_features(self._metadata, self._state)
+            self._metadata.lead(self._tasks)
+            await self._activate(self._metadata, self._state)
+        except OSError as error:  # that of a full disk has no file name
+            path = error.filename or self.config.metadata_log_dir
+            raise OSError(error.errno, error.strerror or str(error), path) from error
         policy = SnapshotPolicy(
             record_bytes=self.config.get_int("metadata.log.max.record.bytes.between.snapshots"),
             interval_ms=self.config.get_int("metadata.log.max.snapshot.interval.ms"),

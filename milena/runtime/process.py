@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import gc
 import os
@@ -73,8 +74,9 @@ def end_process(description: str, error: BaseException | None) -> NoReturn:
     """Handle a broken invariant or a failed disk: log it and exit immediately, so that nothing is written on top of it.
     The last line on standard error is one sentence with the cause. An error of the system has no traceback."""
     get_logger("process").critical(description, exc_info=None if isinstance(error, OSError) else error)
-    sys.stderr.write(f"milena: {': '.join(filter(None, (description, _reason(error))))}\n")
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):  # the disk with the log may be full, too
+        sys.stderr.write(f"milena: {': '.join(filter(None, (description, _reason(error))))}\n")
+        sys.stderr.flush()
     os._exit(FATAL_EXIT)
 
 
@@ -117,6 +119,8 @@ async def _guarded(main: Main) -> int:
     loop.set_exception_handler(functools.partial(_unhandled, runtime.contained))
     try:
         return await main(runtime, stop)
+    except Exception as error:
+        end_process("the node failed", error)
     finally:
         for disk in (runtime.disk, runtime.tier_disk):
             assert isinstance(disk, RealDisk)

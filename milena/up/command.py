@@ -78,7 +78,7 @@ COMMAND = CommandLine(
         Option("--no-tier", "without a remote tier"),
         Option(
             "--metrics",
-            "/metrics and /health over HTTP: broker-1 on this port, the other brokers and the "
+            "/metrics, /health and /ready over HTTP: broker-1 on this port, the other brokers and the "
             "controller on the next; 0: free ports",
             "PORT",
             convert=port_number,

@@ -228,7 +228,7 @@ class ContainersPlace:
         if self._status(node) == "exited":
             raise UserError(f"{NAMES[node]} has ended: {self._containers[node].log.strip().splitlines()[-1:]}")
         try:
-            with urlopen(f"http://127.0.0.1:{self._project.variables[PORTS[node]]}/health", timeout=5) as answer:
+            with urlopen(f"http://127.0.0.1:{self._project.variables[PORTS[node]]}/ready", timeout=5) as answer:
                 return bool(answer.status == 200)
         except (OSError, URLError):
             return False
@@ -338,7 +338,10 @@ def lab_settings(settings: Mapping[str, str]) -> dict[str, object]:
     """A compose file to be used together with the repository's: all nodes get these settings, and run in a lab."""
     given = variables(settings) | {"MILENA_LAB": LAB}
     nodes = {
-        service: {"environment": given | {"KAFKA_LOG_DIRS": ",".join(LOG_DIRS if node in BROKERS else LOG_DIRS[:1])}}
+        service: {
+            "restart": "no",
+            "environment": given | {"KAFKA_LOG_DIRS": ",".join(LOG_DIRS if node in BROKERS else LOG_DIRS[:1])},
+        }
         for node, service in SERVICES.items()
     }
     return {"services": nodes}

@@ -12,6 +12,9 @@ from typing import NamedTuple
 from milena.testing.local_cluster import LIMIT, MILENA
 from tests.wire.forks import run
 
+STARTED = "Kafka Server started (kafka.server.KafkaRaftServer)\n"
+"""The end of a line of `milena container`: that of Kafka for which tools wait."""
+
 
 class Said(NamedTuple):
     """Standard output and standard error of a command."""
@@ -64,6 +67,8 @@ def node(
     try:
         ready, _, addresses = process.stdout.readline().partition(" ")
         assert ready == "ready", log.read_text()
+        if command == "container":
+            assert process.stdout.readline().endswith(STARTED)
         listeners = dict(address.split("://") for address in addresses.split()[1:])
         yield Node(process, listeners, log)
     finally:

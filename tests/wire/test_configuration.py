@@ -208,6 +208,15 @@ def test_unknown_keys_of_files_and_variables_are_one_warning_and_a_near_miss_is_
     ]
 
 
+@pytest.mark.parametrize("level", ["warning", "error"])
+def test_that_nothing_is_protected_is_said_once_at_any_log_level(tmp_path: Path, level: str) -> None:
+    authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    file = write(tmp_path, combined(tmp_path) | {"authorizer.class.name": authorizer})
+    with node(tmp_path, file, "--log-level", level, env=without_kafka() | {"MILENA_UNPROTECTED": "1"}) as running:
+        lines = running.log.read_text().splitlines()
+    assert len([line for line in lines if "no protection: every client may do everything" in line]) == 1
+
+
 def test_a_near_miss_is_repeated_after_the_reason_of_an_end(tmp_path: Path) -> None:
     values = combined(tmp_path) | {"num.partitons": 3}
     near = f"milena: {tmp_path}/server.properties:{len(values)}: {MISSPELT}"

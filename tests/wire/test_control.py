@@ -11,11 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from milena.testing.local_cluster import LIMIT, MILENA
+from milena.testing.local_cluster import LIMIT, MILENA, LocalCluster
+from milena.up import nodes_file
+from milena.up.layout import ClusterDir
 from milena.up.ports import free
 from tests.wire.command import Node, milena, node, refused
 from tests.wire.properties import combined, write
 from tests.wire.raw import connected, is_closed
+from tests.wire.waiting import wait_until
 
 SAMPLE = re.compile(r'([a-z_]+)(\{[a-z_]+="[^"]*"(?:,[a-z_]+="[^"]*")*\})? (-?\d+(?:\.\d+)?(?:e-?\d+)?|[+-]Inf|NaN)')
 OWN = ("milena_remote_uncompacted_replicas", "milena_build_info", "milena_contained_errors")
@@ -69,10 +72,46 @@ def samples(port: int) -> dict[str, float]:
     return found
 
 
-def test_the_health_page_of_a_ready_node_returns_200(watched: Node, control: int) -> None:
-    status, kind, body = get(control, "/health")
+@pytest.mark.parametrize("page", ["/health", "/ready"])
+def test_the_pages_of_a_node_that_serves_return_200(watched: Node, control: int, page: str) -> None:
+    status, kind, body = get(control, page)
     assert (status, kind) == (200, "application/json")
-    assert json.loads(body) == {"ready": True, "node": 1, "roles": ["broker", "controller"]}
+    assert json.loads(body) == {
+        "healthy": True,
+        "ready": True,
+        "node": 1,
+        "roles": ["broker", "controller"],
+        "offline_log_dirs": [],
+    }
+
+
+def test_a_broker_whose_controller_is_away_is_healthy_but_not_ready(tmp_path: Path) -> None:
+    timeouts = {"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "200"}
+    with LocalCluster.start(tmp_path, overrides=timeouts, options=["--metrics", "0"]) as cluster:
+        (control,) = (
+            int(entry["metrics"].rpartition(":")[2])
+            for entry in nodes_file.read(ClusterDir(cluster.directory).nodes)
+            if entry["id"] == cluster.brokers[0].id
+        )
+        wait_until(lambda: statuses(control) == (200, 200), "the broker to be ready")
+        cluster.pause(cluster.controller.id)
+        wait_until(lambda: statuses(control) == (200, 503), "the broker to be healthy and not ready")
+        cluster.resume(cluster.controller.id)
+        wait_until(lambda: statuses(control) == (200, 200), "the broker to be ready again")
+
+
+def test_a_node_with_an_offline_log_directory_is_ready_but_not_healthy(tmp_path: Path) -> None:
+    port = free("127.0.0.1", 1)[0]
+    (tmp_path / "broken").write_text("not a directory")
+    file = write(tmp_path, combined(tmp_path, log_dirs=f"{tmp_path}/data,{tmp_path}/broken"))
+    with node(tmp_path, file, "--control", str(port)):
+        assert statuses(port) == (503, 200)
+        assert json.loads(get(port, "/health")[2])["offline_log_dirs"] == [f"{tmp_path}/broken"]
+
+
+def statuses(port: int) -> tuple[int, int]:
+    """Return the status of /health and that of /ready."""
+    return get(port, "/health")[0], get(port, "/ready")[0]
 
 
 def test_metrics_are_prometheus_text_under_kafkas_names(watched: Node, control: int) -> None:
@@ -112,7 +151,7 @@ def test_metrics_and_the_log_name_version_and_form(watched: Node, control: int) 
 
 def test_other_pages_and_methods_are_refused(watched: Node, control: int) -> None:
     assert get(control, "/nothing")[0] == 404
-    assert "/health, /metrics" in get(control, "/nothing")[2]
+    assert "/health, /metrics, /ready" in get(control, "/nothing")[2]
     assert get(control, "/metrics", "POST")[0] == 405
 
 
@@ -164,8 +203,9 @@ def test_a_broker_without_a_controller_is_not_ready_and_says_why(tmp_path: Path)
         assert json.loads(waiting.stderr.readline())["event"] == "node starts"
         opened = json.loads(waiting.stderr.readline())
         assert (opened["event"], opened["address"]) == ("control page served", f"http://127.0.0.1:{control}")
-        status, _, body = get(control, "/health")
-        assert (status, json.loads(body)["ready"]) == (503, False)
+        assert statuses(control) == (503, 503)
+        found = json.loads(get(control, "/health")[2])
+        assert (found["healthy"], found["ready"]) == (False, False)
         warning_event = json.loads(waiting.stderr.readline())
         assert (warning_event["level"], warning_event["event"]) == ("warning", "controller not reached")
         assert warning_event["controller"] == f"127.0.0.1:{absent}"

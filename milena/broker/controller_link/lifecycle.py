@@ -53,7 +53,7 @@ RETRY_SECONDS: Final = 0.05
 """Seconds until a failed heartbeat is retried."""
 CONTROLLED_SHUTDOWN_TIMEOUT: Final = 30.0
 """Seconds that the controller may take to move this broker's leaderships."""
-IN_KAFKA: Final = "Transitioning from RECOVERY to RUNNING"
+IN_KAFKA: Final = "The broker has been unfenced. Transitioning from RECOVERY to RUNNING."
 """A message of Kafka's BrokerLifecycleManager, for which tools such as Testcontainers wait."""
 
 
@@ -151,7 +151,8 @@ class Lifecycle:
         self._wants_fence = True
         self._wants_shutdown = False
         self._is_granted = False
-        self._offline_dirs: dict[UUID, None] = {}
+        self._offline_dirs: dict[UUID, str] = {}
+        """The path of each failed log directory, by its id."""
         self._wake = asyncio.Event()
         self._log = get_logger("lifecycle")
 
@@ -169,9 +170,9 @@ class Lifecycle:
         self._wants_fence = False
         self._wake.set()
 
-    def directory_failed(self, directory: UUID) -> None:
+    def directory_failed(self, directory: UUID, path: str) -> None:
         """Report a failed log directory to the controller, which elects other leaders for its replicas (KIP-858)."""
-        self._offline_dirs[directory] = None
+        self._offline_dirs[directory] = path
         if self._unreported_since is None:
             self._unreported_since = self._runtime.clock.monotonic()
         self._wake.set()
@@ -287,7 +288,12 @@ class Lifecycle:
             self._log.warning("heartbeat failed", reason=reason, broker_epoch=self.epoch)
         since = self._unreported_since
         if since is not None and self._runtime.clock.monotonic() - since >= self._failure_timeout:
-            self._runtime.fatal("a failed log directory could not be reported to the controller", None)
+            failed = ", ".join(self._offline_dirs.values())
+            self._runtime.fatal(
+                f"the failure of log directory {failed} could not be reported to the controller at "
+                f"{self._controller.address} within log.dir.failure.timeout.ms ({reason})",
+                None,
+            )
         return RETRY_SECONDS
 
     def _apply_response(self, response: BrokerHeartbeatResponse) -> None:

@@ -1,4 +1,4 @@
-"""A small HTTP server for ``/metrics`` and ``/health`` (``--control PORT``).
+"""A small HTTP server for ``/metrics``, ``/health`` and ``/ready`` (``--control PORT``).
 
 HTTP/1.1 over the network port, without a framework: GET only, no bodies, keep-alive. A request line and its headers may
 take 8 KiB; longer or invalid requests close the connection.
@@ -62,12 +62,12 @@ def _metrics(metrics: Metrics, names: Names) -> Cooperative[Answer]:
     return 200, METRICS_TYPE, text
 
 
-def health_page(health: Callable[[], Mapping[str, object]]) -> Page:
-    """Return a page with ``health()`` as JSON; its status is 200 if ``health()["ready"]`` is true, else 503."""
+def health_page(health: Callable[[], Mapping[str, object]], key: str) -> Page:
+    """Return a page with ``health()`` as JSON; its status is 200 if ``health()[key]`` is true, else 503."""
 
     def page(_query: str) -> Answer:
         state = health()
-        return (200 if state.get("ready") else 503), JSON_TYPE, json.dumps(state) + "\n"
+        return (200 if state[key] else 503), JSON_TYPE, json.dumps(state) + "\n"
 
     return page
 

@@ -7,7 +7,7 @@ logs, and the other directories continue. If all directories are offline, the no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -93,20 +93,22 @@ class LogManager:
 
         Raises DirectoryError if a directory must not be used, or none can be used. A disk that fails goes offline.
         """
+        failures = []
         try:
             for directory in self.dirs:
                 try:
                     directory.open()
                 except OSError as error:
                     self._note_offline(directory, error)
-            self._check_opened()
+                    failures.append(f"{directory.path}: {error.strerror or error}")
+            self._check_opened(failures)
         except DirectoryError:
             self.unlock()
             raise
 
-    def _check_opened(self) -> None:
+    def _check_opened(self, failures: Sequence[str]) -> None:
         if not self.online_dirs:
-            raise DirectoryError(f"none of the log directories can be used: {', '.join(d.path for d in self.dirs)}")
+            raise DirectoryError(f"none of the log directories can be used: {'; '.join(failures)}")
         clusters = {directory.meta.cluster_id for directory in self.online_dirs if directory.meta is not None}
         if len(clusters) > 1:
             raise DirectoryError(f"log directories of different clusters: {', '.join(sorted(clusters))}")
@@ -149,11 +151,8 @@ class LogManager:
         self.futures.settle()
         count = sum(len(directory.logs) for directory in self.dirs)
         self.found_logs = count > 0
-        self._events.info(
-            "logs loaded",
-            count=count,
-            unclean=[directory.path for directory in self.online_dirs if not directory.was_clean],
-        )
+        recovered = [one.path for one in self.online_dirs if not one.was_clean and (one.logs or one.futures)]
+        self._events.info("logs loaded", count=count, unclean=recovered)
 
     def start(self, tasks: Tasks) -> None:
         """Begin retention, flushing, checkpoints, delayed deletion and compaction."""

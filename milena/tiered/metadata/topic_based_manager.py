@@ -120,7 +120,7 @@ class TopicMetadataManager:
             try:
                 return await find_or_create(cluster, self._settings)
             except WrongPartitionCount as error:
-                self._runtime.fatal(str(error), error)
+                self._runtime.fatal(str(error), None)
                 return None
             except (KafkaError, ChannelError) as error:
                 if str(error) != reason:
@@ -130,7 +130,7 @@ class TopicMetadataManager:
                     deadline = deadline or clock.monotonic() + self._settings.retry_timeout
                 if deadline is not None and clock.monotonic() >= deadline:
                     unusable = f"topic {REMOTE_LOG_METADATA_TOPIC} cannot be used (within {RETRY_TIMEOUT_MS}): {reason}"
-                    self._runtime.fatal(unusable, error)
+                    self._runtime.fatal(unusable, None)
                     return None
             await clock.sleep(self._settings.retry_interval)
 

@@ -270,3 +270,19 @@ def test_a_snapshot_that_does_not_fit_on_the_disk_is_taken_later() -> None:
         assert site.controller.metadata.snapshots.ids
 
     simulate(run, seed=10)
+
+
+def test_a_full_disk_at_the_start_is_an_error_that_names_the_directory() -> None:
+    async def run(world: World) -> None:
+        site = await Site.start(world)
+
+        def check(operation: str, path: str) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        site.machine.kill()
+        site.machine.storage.before = check
+        with pytest.raises(OSError, match="No space left on device") as refused:
+            await site.restart()
+        assert refused.value.filename == site.controller.config.metadata_log_dir
+
+    simulate(run, seed=11)

@@ -66,17 +66,24 @@ class Process:
         self.listener = await self.runtime.network.listen(*ADDRESS, accept)
 
     async def register(self, *, run: int = 0, port: int = ADDRESS[1], channel: Channel | None = None) -> ErrorCode:
-        answer = await (channel or self.channel).request(
+        error, self.epoch = await self._register(channel or self.channel, 1, run, port)
+        return error
+
+    async def register_another(self) -> None:
+        error, _ = await self._register(self.channel, 2, 0, ADDRESS[1] + 1)
+        assert error is ErrorCode.NONE
+
+    async def _register(self, channel: Channel, broker: int, run: int, port: int) -> tuple[ErrorCode, int]:
+        answer = await channel.request(
             ApiKey.BROKER_REGISTRATION,
-            broker_id=1,
+            broker_id=broker,
             cluster_id=CLUSTER_ID,
-            incarnation_id=incarnation(1, run),
+            incarnation_id=incarnation(broker, run),
             listeners=[{"name": "PLAINTEXT", "host": BROKER, "port": port, "security_protocol": 0}],
             features=RANGES,
-            log_dirs=[directory(1)],
+            log_dirs=[directory(broker)],
         )
-        self.epoch = answer.broker_epoch
-        return ErrorCode(answer.error_code)
+        return ErrorCode(answer.error_code), answer.broker_epoch
 
     async def beat(self, *, want_fence: bool = False) -> None:
         answer = await self.channel.request(
@@ -139,8 +146,8 @@ def test_listeners_that_close_after_the_connection_are_found_closed() -> None:
     watching(steps)
 
 
-@pytest.mark.parametrize("listens", [True, False])
-def test_the_log_names_a_broker_whose_addresses_lead_nowhere_once(listens: bool) -> None:
+@pytest.mark.parametrize(("listens", "others"), [(True, True), (False, True), (False, False)])
+def test_the_log_names_a_broker_that_other_brokers_cannot_reach_once(listens: bool, others: bool) -> None:
     async def steps(process: Process) -> None:
         if listens:
             await process.listen()
@@ -148,12 +155,16 @@ def test_the_log_names_a_broker_whose_addresses_lead_nowhere_once(listens: bool)
         with capture_logs() as lines:
             await process.beat()
             await process.beat()
+            if others:
+                await process.register_another()
+            await process.beat()
+            await process.beat()
         found = [
             (line["broker"], line["advertised"])
             for line in lines
             if "broker unreachable at its advertised addresses" in line["event"]
         ]
-        assert found == ([] if listens else [(1, ["PLAINTEXT://b:9092"])])
+        assert found == ([(1, ["PLAINTEXT://b:9092"])] if others and not listens else [])
 
     watching(steps)
 

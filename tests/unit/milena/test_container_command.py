@@ -10,6 +10,7 @@ import pytest
 from milena.command_line.errors import UsageError, UserError
 from milena.commands.container import (
     DATA,
+    DEFAULTS,
     check_advertised,
     check_folders,
     configuration_file,
@@ -17,11 +18,12 @@ from milena.commands.container import (
     main,
     options,
     settings,
+    used,
     variables,
     warn_of,
 )
 from milena.config.node_config import NodeConfig
-from milena.config.sources import from_environment
+from milena.config.sources import from_environment, from_properties
 
 COMBINED = {
     "KAFKA_NODE_ID": "1",
@@ -36,8 +38,59 @@ def test_without_a_file_and_variables_the_defaults_are_used(tmp_path: Path) -> N
     assert configuration_file(nothing, str(tmp_path / "none"), "defaults") == "defaults"
 
 
-def test_any_variable_replaces_all_defaults(tmp_path: Path) -> None:
-    assert configuration_file({"KAFKA_NODE_ID": "2"}, str(tmp_path / "none"), "defaults") is None
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "KAFKA_NODE_ID",
+        "KAFKA_BROKER_ID",
+        "KAFKA_PROCESS_ROLES",
+        "KAFKA_LISTENERS",
+        "KAFKA_CONTROLLER_QUORUM_VOTERS",
+        "KAFKA_CONTROLLER_LISTENER_NAMES",
+        "KAFKA_ZOOKEEPER_CONNECT",
+        "KAFKA_CFG_NODE_ID",
+    ],
+)
+def test_variables_that_say_what_kind_of_node_it_is_replace_all_defaults(tmp_path: Path, variable: str) -> None:
+    assert configuration_file({variable: "2"}, str(tmp_path / "none"), "defaults") is None
+
+
+@pytest.mark.parametrize(
+    "variable",
+    ["KAFKA_ADVERTISED_LISTENERS", "KAFKA_NUM_PARTITIONS", "KAFKA_LOG_DIRS", "KAFKA_INTER_BROKER_LISTENER_NAME"],
+)
+def test_other_variables_override_the_defaults(tmp_path: Path, variable: str) -> None:
+    assert configuration_file({variable: "x"}, str(tmp_path / "none"), "defaults") == "defaults"
+
+
+def test_another_advertised_address_keeps_the_default_listeners() -> None:
+    given = {"KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://localhost:29092"}
+    content = (Path(__file__).parents[3] / "docker" / "server.properties").read_text()
+    assert implied(given, content, defaults=True) == {}
+    both = from_properties(content.encode(), "file") | from_environment(given)
+    config = NodeConfig(both)
+    assert [listener.port for listener in config.listeners] == [9092, 9093]
+    (advertised,) = config.advertised_listeners
+    assert (advertised.host, advertised.port) == ("localhost", 29092)
+
+
+@pytest.mark.parametrize(
+    ("environment", "file", "said"),
+    [
+        ({}, DEFAULTS, f"the configuration is {DEFAULTS}, the default configuration"),
+        (
+            {"KAFKA_NUM_PARTITIONS": "3"},
+            DEFAULTS,
+            f"the configuration is {DEFAULTS}, the default configuration, and 1 KAFKA_* variable",
+        ),
+        (COMBINED, None, "the configuration is 4 KAFKA_* variables"),
+        (COMBINED, "/mounted", "the configuration is /mounted, and 4 KAFKA_* variables"),
+    ],
+)
+def test_a_sentence_says_where_the_configuration_comes_from(
+    environment: dict[str, str], file: str | None, said: str
+) -> None:
+    assert used(environment, file) == said
 
 
 @pytest.mark.parametrize("environment", [{}, {"KAFKA_NODE_ID": "2"}])
@@ -92,7 +145,7 @@ def test_arguments_are_read_as_variables() -> None:
 def test_a_log_level_of_log4j_is_mapped_to_the_nearest_level() -> None:
     assert options({"KAFKA_LOG4J_ROOT_LOGLEVEL": "trace"})[-2:] == ["--log-level", "debug"]
     given = options({"MILENA_METRICS_PORT": "1234", "MILENA_OWN_ADDRESS_LIMIT": "5"})
-    assert given == ["--control", "1234", "--control-host", "0.0.0.0", "--own-address-limit", "5"]
+    assert given == ["--control", "1234", "--control-host", "0.0.0.0", "--kafka-line", "--own-address-limit", "5"]
     with pytest.raises(UserError, match=r"KAFKA_LOG4J_ROOT_LOGLEVEL: 'loud' is not one of ALL, TRACE"):
         options({"KAFKA_LOG4J_ROOT_LOGLEVEL": "loud"})
 
@@ -102,6 +155,7 @@ def test_a_log_level_of_log4j_is_mapped_to_the_nearest_level() -> None:
     [
         ("MILENA_METRICS_PORT", "http", "'http' is not a port number between 0 and 65535"),
         ("MILENA_OWN_ADDRESS_LIMIT", "soon", "'soon' is not a number of seconds"),
+        ("MILENA_LOG_FORMAT", "xml", "'xml' is not one of text, json"),
     ],
 )
 def test_an_invalid_value_is_reported_with_the_name_of_its_variable(variable: str, value: str, said: str) -> None:
@@ -170,11 +224,28 @@ def test_a_misspelt_variable_is_named_after_an_error_that_it_may_have_caused(
     monkeypatch.setattr("milena.commands.container.end_by_sigterm", lambda: None)
     monkeypatch.setattr(os, "environ", dict(os.environ))
     with pytest.raises(UserError, match=r"^log\.dirs: .*/file: File exists") as raised:
-        main([f"KAFKA_LOG_DIRS={tmp_path}/file", "KAFKA_NUM_PARTITONS=3"])
+        main(["KAFKA_NODE_ID=1", f"KAFKA_LOG_DIRS={tmp_path}/file", "KAFKA_NUM_PARTITONS=3"])
     assert raised.value.__notes__ == [
         "environment variable KAFKA_NUM_PARTITONS: unknown configuration key 'num.partitons'; "
         "did you mean 'num.partitions'?"
     ]
+
+
+def test_an_error_does_not_show_what_a_config_provider_returned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hunter2").touch()
+    mounted = tmp_path / "server.properties"
+    mounted.write_text(
+        "config.providers=env\n"
+        "config.providers.env.class=org.apache.kafka.common.config.provider.EnvVarConfigProvider\n"
+        f"log.dirs={tmp_path}/${{env:FOLDER_OF_THIS_TEST}}/data\n"
+    )
+    monkeypatch.setattr("milena.commands.container.end_by_sigterm", lambda: None)
+    monkeypatch.setattr("milena.commands.container.configuration_file", lambda _: str(mounted))
+    monkeypatch.setattr(os, "environ", {"FOLDER_OF_THIS_TEST": "hunter2"})
+    with pytest.raises(UserError, match=r"log\.dirs: .*/\$\{env:FOLDER_OF_THIS_TEST\}/data: Not a directory$"):
+        main([])
 
 
 def test_a_folder_is_not_named_after_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ async def serving(state: dict[str, Any]) -> AsyncIterator[tuple[str, int]]:
     metrics.gauge("up", lambda: 1)
     metrics.counter("kafka_server_brokertopicmetrics_messagesinpersec_total", topic="t")
     server = ControlServer(
-        real_runtime(), {"/metrics": metrics_page(metrics, "reporter"), "/health": health_page(lambda: state)}
+        real_runtime(), {"/metrics": metrics_page(metrics, "reporter"), "/health": health_page(lambda: state, "ready")}
     )
     yield await server.start("127.0.0.1", 0)
     server.stop()

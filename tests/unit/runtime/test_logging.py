@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -44,6 +46,24 @@ def test_an_event_reads_well_on_a_terminal() -> None:
     get_logger("replication").warning("leader changed", topic="a", epoch=7)
     assert stream.getvalue().endswith(" replication: leader changed topic=a epoch=7\n")
     assert "warning" in stream.getvalue()
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_variable_selects_text_or_json(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILENA_LOG_FORMAT", form)
+    stream = io.StringIO()
+    logging.configure(stream)
+    get_logger("x").info("event")
+    assert "\x1b" not in stream.getvalue()
+    assert (stream.getvalue()[0] == "{") == (form == "json")
+
+
+def test_a_line_that_cannot_be_written_is_lost() -> None:
+    full = os.fdopen(os.open("/dev/full", os.O_WRONLY), "w", buffering=1)
+    logging.configure(full)
+    get_logger("x").info("event")
+    with contextlib.suppress(OSError):
+        full.close()  # what could not be written is still in its buffer
 
 
 def test_an_exception_comes_with_its_trace() -> None:

@@ -115,6 +115,32 @@ async def main(runtime, stop):
         assert last == "milena: task scope/work failed: /data/x.log: No space left on device"
 
 
+def test_a_process_ends_also_if_its_last_line_cannot_be_written() -> None:
+    main = """
+async def fail():
+    raise OSError(28, "No space left on device", "/data/x.log")
+async def main(runtime, stop):
+    runtime.new_tasks("scope").spawn(fail(), name="work")
+    await stop.requested.wait()
+"""
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-c", START.format(main=main)], stderr=full, cwd=ROOT, timeout=20, check=False
+        )
+    assert ended.returncode == 1
+
+
+def test_an_unexpected_error_of_the_main_coroutine_ends_the_process_with_a_sentence() -> None:
+    main = """
+async def main(runtime, stop):
+    raise AssertionError("broken invariant")
+"""
+    with start(main) as process:
+        _, errors = process.communicate(timeout=20)
+        assert process.returncode == 1
+        assert errors.splitlines()[-1] == "milena: the node failed: broken invariant"
+
+
 def test_an_error_in_a_call_back_is_logged_and_ends_nothing() -> None:
     main = """
 async def main(runtime, stop):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from milena.config.node_config import NodeConfig, check_dynamic
-from milena.config.providers import MAX_READ, MAX_VARIABLES, check_resolved, resolve
+from milena.config.providers import MAX_READ, MAX_VARIABLES, check_resolved, hide, resolve
 from milena.config.sources import Settings, from_properties, plain
 from milena.config.values import ConfigError
 from milena.node.metadata.config_views import ConfigView
@@ -148,6 +148,33 @@ def test_an_error_shows_the_variable_and_not_its_value(monkeypatch: pytest.Monke
     with pytest.raises(ConfigError) as raised:
         NodeConfig(plain(NodeConfig.of().originals) | settings("num.partitions=${env:SECRET_OF_THIS_TEST}"))
     assert str(raised.value) == "f:5: num.partitions=${env:SECRET_OF_THIS_TEST}: not a valid value of type INT"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "inter.broker.listener.name=${env:SECRET_OF_THIS_TEST}",
+        "advertised.listeners=${env:SECRET_OF_THIS_TEST}://h:1",
+        "controller.quorum.voters=1@${env:SECRET_OF_THIS_TEST}",
+    ],
+)
+def test_an_error_across_keys_shows_the_variable_and_not_its_value(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_OF_THIS_TEST", "hidden")
+    with pytest.raises(ConfigError) as raised:
+        NodeConfig(plain(NodeConfig.of().originals) | settings(text))
+    assert "hidden" not in str(raised.value).lower()
+
+
+def test_values_and_the_elements_of_lists_are_hidden_as_whole_words() -> None:
+    hidden = [("${env:A}", "secret, other"), ("${env:B}", "1"), ("${env:C}", "")]
+    assert hide("secret and (other), secrets; 1 of 10", hidden) == "${env:A} and (${env:A}), secrets; ${env:B} of 10"
+
+
+def test_a_value_is_not_resolved_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OUTER_OF_THIS_TEST", "${env:SECRET_OF_THIS_TEST}")
+    monkeypatch.setenv("SECRET_OF_THIS_TEST", "hidden")
+    once = resolve(settings("broker.rack=${env:OUTER_OF_THIS_TEST}"))
+    assert resolve(once)["broker.rack"].value == "${env:SECRET_OF_THIS_TEST}"
 
 
 def test_a_dynamic_configuration_has_providers_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -446,3 +446,23 @@ async def test_a_deletion_that_the_disk_refuses_takes_the_directory_offline(
         append(log, b"y")
     assert manager.folders() == ["topic-0"]
     manager.kill()
+
+
+async def test_directories_that_cannot_be_used_are_named_with_the_reason(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    manager = Manager(tmp_path, disk=disk)
+    disk.broken = manager.paths[0]
+    with pytest.raises(DirectoryError, match=rf"none of the log directories can be used: {manager.paths[0]}: broken$"):
+        await manager.start()
+
+
+async def test_only_a_directory_with_logs_is_reported_as_not_shut_down_cleanly(tmp_path: Path) -> None:
+    reported = []
+    for _ in range(3):
+        manager = Manager(tmp_path)
+        logs = await manager.start()
+        reported += [loaded["unclean"] for loaded in manager.events.named("logs loaded")]
+        if len(reported) == 2:
+            create(logs)
+        manager.kill()
+    assert reported == [[], [], manager.paths]

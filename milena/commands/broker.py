@@ -11,7 +11,7 @@ from milena.client.replicas import list_brokers, unregister_broker
 from milena.command_line.errors import UsageError, UserError
 from milena.command_line.options import CommandLine, Option, Positional, Values, key_value, nearest
 from milena.command_line.table import say, show_json
-from milena.commands.client import BOOTSTRAP, JSON, explain, run_one_of
+from milena.commands.client import BOOTSTRAP, JSON, await_controller, explain, run_one_of
 from milena.protocol.errors import KafkaError
 from milena.runtime.numbers import whole
 
@@ -133,6 +133,7 @@ async def alter(values: Values, cluster: Cluster) -> int:
         for key in values.delete_config:
             if key not in known:
                 raise UserError(f"--delete-config {key}: no such broker configuration{nearest(key, known)}")
+    await await_controller(cluster)
     try:
         await admin.alter_configs(cluster, admin.BROKER_RESOURCE, name, dict(values.config), values.delete_config)
     except KafkaError as error:

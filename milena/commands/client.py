@@ -13,6 +13,7 @@ from milena.command_line.errors import UsageError, UserError, reason_of
 from milena.command_line.options import CommandLine, Option, Values, chosen
 from milena.command_line.table import say, show_json
 from milena.node.links.outgoing import ChannelError
+from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import TopicPartition
 from milena.runtime.files import RealDisk
@@ -29,6 +30,10 @@ BOOTSTRAP = Option(
     default=os.environ.get(VARIABLE) or DEFAULT_BOOTSTRAP,
     short="-b",
 )
+
+CONTROLLER_WAIT = 2.0
+"""Seconds that commands wait for the controller before a change."""
+METADATA_PARTITION = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
 
 JSON = Option("--json", "print JSON")
 
@@ -90,6 +95,18 @@ def explain(error: KafkaError) -> str:
     """Return the error's name and its message."""
     said = error.message
     return f"{said} ({error.code.name})" if said else error.code.name
+
+
+async def await_controller(cluster: Cluster) -> None:
+    """Return if the active controller answers. Raises UserError after ``CONTROLLER_WAIT`` seconds without an answer: a
+    broker would wait much longer for the controller before it answers a change."""
+    try:
+        await cluster.ask_any(ApiKey.DESCRIBE_QUORUM, timeout=CONTROLLER_WAIT, topics=METADATA_PARTITION)
+    except KafkaError as error:
+        if error.code is ErrorCode.REQUEST_TIMED_OUT:
+            raise UserError(
+                f"no controller has answered within {CONTROLLER_WAIT:g} s, so nothing was changed"
+            ) from None
 
 
 async def partitions_named(cluster: Cluster, words: Sequence[str]) -> list[TopicPartition]:

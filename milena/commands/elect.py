@@ -10,7 +10,7 @@ from milena.client.replicas import Outcomes, elect_leaders
 from milena.command_line.errors import UsageError
 from milena.command_line.options import CommandLine, Option, Positional, Values
 from milena.command_line.table import say, show_json
-from milena.commands.client import BOOTSTRAP, JSON, outcome_of, partitions_named, print_outcomes, run
+from milena.commands.client import BOOTSTRAP, JSON, await_controller, outcome_of, partitions_named, print_outcomes, run
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import TopicPartition
 
@@ -43,6 +43,7 @@ def main(arguments: Sequence[str]) -> int:
 async def elect(values: Values, cluster: Cluster) -> int:
     """Elect leaders. Partitions that need no election are printed, but are not errors."""
     named = None if values.all else await partitions_named(cluster, values.partition)
+    await await_controller(cluster)
     outcomes: Outcomes = dict(sorted((await elect_leaders(cluster, named, unclean=values.unclean)).items()))
     if values.json:
         show_json([election_of(partition, error) for partition, error in outcomes.items()])

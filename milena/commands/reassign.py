@@ -10,7 +10,15 @@ from milena.client.replicas import Reassignment, alter_reassignments, list_reass
 from milena.command_line.errors import UsageError
 from milena.command_line.options import CommandLine, Option, Positional, Values
 from milena.command_line.table import say, show_json
-from milena.commands.client import BOOTSTRAP, JSON, partitions_named, print_outcomes, run_one_of, split_partition
+from milena.commands.client import (
+    BOOTSTRAP,
+    JSON,
+    await_controller,
+    partitions_named,
+    print_outcomes,
+    run_one_of,
+    split_partition,
+)
 from milena.protocol.types import TopicPartition
 
 START = CommandLine(
@@ -44,6 +52,7 @@ async def start(values: Values, cluster: Cluster) -> int:
     targets = dict(parse_target(word) for word in values.target)
     if not targets:
         raise UsageError("milena reassign start needs TOPIC:PARTITION=BROKER,BROKER,...")
+    await await_controller(cluster)
     outcomes = await alter_reassignments(cluster, targets)
     return print_outcomes(outcomes, lambda partition: f"moves to {_joined(targets[partition])}", as_json=values.json)
 
@@ -61,6 +70,7 @@ def parse_target(word: str) -> tuple[TopicPartition, list[int]]:
 
 async def list_moves(values: Values, cluster: Cluster) -> int:
     named = await partitions_named(cluster, values.partition) if values.partition else None
+    await await_controller(cluster)
     moves = await list_reassignments(cluster, named)
     if values.json:
         show_json([reassignment_of(partition, move) for partition, move in sorted(moves.items())])
@@ -78,6 +88,7 @@ async def list_moves(values: Values, cluster: Cluster) -> int:
 async def cancel(values: Values, cluster: Cluster) -> int:
     if bool(values.partition) == values.all:
         raise UsageError("milena reassign cancel needs partitions, or --all")
+    await await_controller(cluster)
     if values.all:
         named = list(await list_reassignments(cluster))
     else:

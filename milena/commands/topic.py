@@ -12,7 +12,7 @@ from milena.client.offsets import EARLIEST, LATEST, find_offset
 from milena.command_line.errors import UsageError, UserError
 from milena.command_line.options import CommandLine, Option, Positional, Values, key_value, nearest
 from milena.command_line.table import say, show_json
-from milena.commands.client import BOOTSTRAP, JSON, Commands, explain, run_one_of, split_partition
+from milena.commands.client import BOOTSTRAP, JSON, Commands, await_controller, explain, run_one_of, split_partition
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import TopicPartition
 from milena.protocol.uuids import to_text
@@ -142,6 +142,7 @@ def main(arguments: Sequence[str]) -> int:
 async def create(values: Values, cluster: Cluster) -> int:
     partitions, replicas = (UNSET if count is None else count for count in (values.partitions, values.replicas))
     topic = admin.NewTopic(values.topic, partitions, replicas, configs=dict(values.config))
+    await await_controller(cluster)
     error = (await admin.create_topics(cluster, [topic]))[values.topic]
     if error is not None and not (error.code is ErrorCode.TOPIC_ALREADY_EXISTS and values.if_not_exists):
         raise UserError(f"topic {values.topic}: {explain(error)}")
@@ -272,6 +273,7 @@ async def delete(values: Values, cluster: Cluster) -> int:
     for name in values.topic:
         if name in INTERNAL and not values.force:
             raise UserError(f"topic {name} {INTERNAL[name]}; --force deletes it anyway")
+    await await_controller(cluster)
     for name, error in (await admin.delete_topics(cluster, values.topic)).items():
         missing = error is not None and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if error is not None and not (missing and values.if_exists):
@@ -282,6 +284,7 @@ async def delete(values: Values, cluster: Cluster) -> int:
 async def alter(values: Values, cluster: Cluster) -> int:
     if values.partitions is None and not values.config and not values.delete_config:
         raise UsageError("milena topic alter needs --partitions, --config or --delete-config")
+    await await_controller(cluster)
     if values.partitions is not None:
         error = (await admin.create_partitions(cluster, {values.topic: values.partitions}))[values.topic]
         if error is not None:

@@ -45,6 +45,16 @@ def test_a_topic_is_created_changed_and_deleted(to: tuple[str, str], topic: str)
     milena("topic", "delete", topic, "--if-exists", *to)
 
 
+def test_a_change_fails_soon_if_no_controller_answers(tmp_path: Path) -> None:
+    with LocalCluster.start(tmp_path, topics=["t"]) as cluster:
+        cluster.pause(cluster.controller.id)
+        for change in (("topic", "create", "new"), ("reassign", "cancel", "--all")):
+            said = refused(*change, "-b", cluster.bootstrap)
+            assert said == "no controller has answered within 2 s, so nothing was changed"
+        cluster.resume(cluster.controller.id)
+        milena("topic", "create", "new", "-b", cluster.bootstrap)
+
+
 def test_internal_topics_are_listed_only_with_an_option(to: tuple[str, str], topic: str) -> None:
     milena("topic", "create", topic, *to)
     milena("produce", topic, *to, stdin="one\n")

@@ -11,13 +11,14 @@ from __future__ import annotations
 import io
 import shlex
 import tarfile
+from collections.abc import Mapping
 from typing import Final
 
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 
 from milena.config.broker_config import unknown_keys
-from milena.config.sources import plain, variable_of
+from milena.config.sources import from_environment, plain, variable_of
 from milena.config.values import ConfigError
 
 SERVES: Final = "Transitioning from RECOVERY to RUNNING"
@@ -40,17 +41,23 @@ class MilenaContainer(DockerContainer):
     ) -> None:
         super().__init__(image)
         self._timeout = timeout
+        self._settings: dict[str, str] = {}
         self.with_exposed_ports(CLIENTS)
-        for key, value in _SETTINGS.items():
-            self.with_setting(key, value)
-        for key, value in (settings or {}).items():
-            self.with_setting(key, value)
+        self.with_settings(_SETTINGS | (settings or {}))
 
     def with_setting(self, key: str, value: str) -> MilenaContainer:
-        """Set a configuration key, as in a ``server.properties``. Raises ConfigError for an unknown key."""
-        for unknown in unknown_keys(plain({key: value}, "setting")):
-            raise ConfigError(unknown.error)
-        self.with_env(variable_of(key), value)
+        """Set a configuration key, as in a ``server.properties``. Raises ConfigError as ``with_settings``."""
+        return self.with_settings({key: value})
+
+    def with_settings(self, settings: Mapping[str, str]) -> MilenaContainer:
+        """Set several keys. Keys with the prefix of a plug-in (``remote.log.storage.manager.impl.prefix``) are set
+        together with the prefix, or later.
+
+        Raises ConfigError for an unknown key, and for one that no variable of the environment can have.
+        """
+        for variable, value in variables_of(settings, self._settings).items():
+            self.with_env(variable, value)
+        self._settings.update(settings)
         return self
 
     def get_bootstrap_server(self) -> str:
@@ -77,6 +84,18 @@ class MilenaContainer(DockerContainer):
             said = b"".join(self.get_logs()).decode(errors="replace").strip().splitlines()
             raise RuntimeError(f"the container has ended: {said[-1] if said else error}") from error
         return self
+
+
+def variables_of(settings: Mapping[str, str], earlier: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of the image for these settings. ``earlier``: those that are set already. Raises
+    ConfigError."""
+    for unknown in unknown_keys(plain({**earlier, **settings}, "setting")):
+        raise ConfigError(unknown.error)
+    found = {variable_of(key): value for key, value in settings.items()}
+    lost = sorted(set(settings).difference(from_environment(found)))
+    if lost:
+        raise ConfigError(f"setting {lost[0]}: variables do not keep upper case; mount a server.properties instead")
+    return found
 
 
 _SETTINGS: Final = {

@@ -5,9 +5,11 @@ READY  := .venv/ready
 SPARK  := .venv/spark
 DIR    ?= milena-data
 ORDER  ?= 1
+FORM   ?= compiled
+IMAGE  ?= milena-kafka
 ARGS   ?=
 
-.PHONY: help setup up down check format declarations test test-all oracle spark bench compiled wheel docs
+.PHONY: help setup up down check format declarations test test-all oracle spark bench compiled wheel image docs
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -67,6 +69,10 @@ compiled: $(READY) ## build the compiled form in build/compiled (needs a C compi
 
 wheel: $(READY) ## build the sdist and both wheels into dist/, check them, and run a cluster from each (needs a C compiler)
 	@$(BIN)/python .ci/release_check.py $(ARGS)
+
+image: ## build the image milena-kafka with Docker; FORM=pure needs no C compiler, EXTRAS=s3 adds a tier in an object store
+	@docker build --build-arg FORM=$(FORM) --build-arg EXTRAS=$(EXTRAS) \
+	  --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null) --tag $(IMAGE) .
 
 docs: $(READY) ## build the documentation site in build/site; broken links are errors
 	@$(BIN)/python -c 'import mkdocs, material, mkdocstrings_handlers.python' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,docs]' >&2

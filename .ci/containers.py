@@ -21,13 +21,14 @@ import subprocess
 import sys
 import tempfile
 import time
-import tomllib
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 BASE, IMAGE, S3, MOTO, KCAT = "milena-base", "milena-kafka", "milena-kafka-s3", "milena-moto", "milena-kcat"
+MOTO_VERSION = "5.2.3"
+"""As in docker-compose.yml."""
 SUITE = "bookworm"
 PACKAGES = "python3,python3-venv,ca-certificates"
 CONTEXT = ("Dockerfile", ".dockerignore", "LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "setup.py")
@@ -185,12 +186,12 @@ def make_image(folder: Path, name: str, extra: str = "") -> None:
     sources = digest_of(CONTEXT, FOLDERS)
     if label_of(name) == sources:
         return
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    needed = [*project["build-system"]["requires"], *project["project"]["dependencies"]]
-    needed += project["project"]["optional-dependencies"][extra] if extra else []
     version = python_of_base()
-    wheels = fetch_wheels(folder / f"wheels-of-{name}", version, needed)
     compiled = compiled_wheel(folder / "compiled", version)
+    wheels = fetch_wheels(folder / f"wheels-of-{name}", version, locked(f"-{extra}" if extra else ""))
+    if compiled is None:
+        build_tools = fetch_wheels(folder / "wheels-to-build", version, locked("-build"))
+        shutil.copytree(build_tools, wheels, dirs_exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         context = Path(scratch)
         for file in CONTEXT:
@@ -206,11 +207,16 @@ def make_image(folder: Path, name: str, extra: str = "") -> None:
         build("docker", "build", "--quiet", *given, "--label", f"{LABEL}={sources}", "--tag", name, str(context))
 
 
+def locked(which: str) -> list[str]:
+    """The options of pip for the packages that the image installs, with their hashes."""
+    return ["--require-hashes", "-r", f"docker/requirements{which}.txt"]
+
+
 def make_store(folder: Path) -> None:
     """`milena-moto`, unless it is there. Raises Cannot."""
     if has(MOTO):
         return
-    wheels = fetch_wheels(folder / f"wheels-of-{MOTO}", python_of_base(), ["moto[server,s3]>=5"])
+    wheels = fetch_wheels(folder / f"wheels-of-{MOTO}", python_of_base(), [f"moto[server,s3]=={MOTO_VERSION}"])
     say(f"building {MOTO}")
     with tempfile.TemporaryDirectory() as scratch:
         shutil.copytree(wheels, Path(scratch, "wheels"))

@@ -20,6 +20,8 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 IMAGE: Final = os.environ.get("MILENA_IMAGE", "milena-kafka")
 KCAT: Final = os.environ.get("KCAT_IMAGE", "milena-kcat")
 LIMIT: Final = 120
+RETRIES: Final = 3
+"""The failed checks in a row after which a container of the image is unhealthy."""
 
 
 def docker(*arguments: str, check: bool = True) -> str:
@@ -89,8 +91,19 @@ class Container:
 
         wait_until(done, f"{self.id} is not healthy", LIMIT)
 
-    def wait_unhealthy(self) -> None:
-        wait_until(lambda: self.health == "unhealthy", f"{self.id} is still healthy", LIMIT)
+    @property
+    def ready(self) -> bool:
+        """Whether its node serves now, as /ready says."""
+        checked = ["docker", "exec", self.id, "/etc/kafka/docker/health", "ready"]
+        return subprocess.run(checked, capture_output=True, timeout=LIMIT, check=False).returncode == 0
+
+    def wait_checked(self) -> None:
+        """Wait until the engine has checked its health as often as it takes to become unhealthy."""
+        last = self.state()["Health"]["Log"][-1]["Start"]
+        wait_until(lambda: len(self._checks_after(last)) >= RETRIES, f"{self.id} is not checked", LIMIT)
+
+    def _checks_after(self, start: str) -> list[str]:
+        return [check["Start"] for check in self.state()["Health"]["Log"] if check["Start"] > start]
 
     def wait_logged(self, text: str) -> None:
         wait_until(lambda: text in self.log, f"{self.id} has not logged {text!r}", LIMIT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -66,12 +67,29 @@ def test_clients_continue_to_write_and_read_after_a_leader_is_killed(cluster: Pr
     killed.wait_healthy()
 
 
-def test_a_broker_that_is_cut_off_is_unhealthy_until_it_is_connected_again(cluster: Project) -> None:
+def test_a_broker_that_is_cut_off_is_healthy_but_not_ready_until_it_is_connected_again(cluster: Project) -> None:
     alone, network = cluster.container("broker-3"), f"{cluster.name}_default"
     docker("network", "disconnect", network, alone.id)
-    alone.wait_unhealthy()
+    wait_until(lambda: not alone.ready, "broker-3 is still ready", 60)
+    alone.wait_checked()
+    assert alone.health == "healthy"
     docker("network", "connect", "--alias", "broker-3", network, alone.id)
-    alone.wait_healthy()
+    wait_until(lambda: alone.ready, "broker-3 is not ready", 60)
+
+
+def test_brokers_are_healthy_and_serve_while_the_controller_is_down(cluster: Project) -> None:
+    create(cluster, "without-controller")
+    write(cluster, "without-controller", 10)
+    controller, broker = cluster.container("controller"), cluster.container("broker-1")
+    docker("kill", controller.id)
+    try:
+        wait_until(lambda: not broker.ready, "broker-1 is still ready", 60)
+        assert len(read(cluster, "without-controller")) == 10
+        broker.wait_checked()
+        assert broker.health == "healthy"
+    finally:
+        docker("start", controller.id)
+    wait_until(lambda: broker.ready, "broker-1 is not ready", 60)
 
 
 def test_segments_are_copied_to_the_tier_that_all_brokers_share(cluster: Project) -> None:
@@ -107,6 +125,16 @@ def test_a_second_broker_with_the_same_id_exits_with_a_one_line_error(cluster: P
     with started("--network", f"{cluster.name}_default", *given(settings)) as second:
         assert second.ended() == 1
         assert "another broker runs with node.id=1" in second.log
+
+
+def test_down_leaves_no_anonymous_volumes_and_no_capabilities_are_needed(cluster: Project) -> None:
+    for service in ("controller", "broker-1"):
+        inspected = json.loads(docker("inspect", cluster.container(service).id))[0]
+        named = [mount["Name"] for mount in inspected["Mounts"] if mount["Type"] == "volume"]
+        assert named and all(name.startswith(cluster.name) for name in named)
+        assert inspected["HostConfig"]["CapDrop"] == ["ALL"]
+        assert inspected["HostConfig"]["SecurityOpt"] == ["no-new-privileges:true"]
+        assert inspected["HostConfig"]["RestartPolicy"]["Name"] == "unless-stopped"
 
 
 def test_compose_down_and_up_keep_the_data(cluster: Project) -> None:

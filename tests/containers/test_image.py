@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -13,8 +14,9 @@ from signal import SIGTERM
 
 import pytest
 
+from milena import VERSION
 from milena.up.ports import free
-from tests.containers.engine import docker, given, started
+from tests.containers.engine import IMAGE, docker, given, needs, started
 from tests.wire.command import milena
 
 COMBINED = {
@@ -31,6 +33,8 @@ TIER = {
     "KAFKA_RSM_CONFIG_DIR": "/mnt/tier",
 }
 CLUSTERS = ("4L6g3nShT-eMCtK--X86sw", "5L6g3nShT-eMCtK--X86sw")
+BASE = "milena-base"
+"""The base of an image of .ci/containers.py."""
 SERVES = "Transitioning from RECOVERY to RUNNING"
 pytestmark = pytest.mark.timeout(300)
 
@@ -57,7 +61,8 @@ def test_without_configuration_it_is_one_node_for_clients_on_this_machine() -> N
         alone.wait_healthy()
         assert SERVES in alone.log
         assert "localhost:9092" in alone.run("milena", "broker", "list", "-b", "localhost:9092")
-    with started("-p", f"127.0.0.1:{port}:9092", *given(COMBINED), "--env", advertised) as reached:
+        assert "the configuration is /etc/kafka/docker/server.properties, the default configuration\n" in alone.log
+    with started("-p", f"127.0.0.1:{port}:9092", "--env", advertised) as reached:
         reached.wait_logged(SERVES)
         milena("produce", "-b", f"localhost:{port}", "t", stdin="hello\n")
         found = milena("consume", "-b", f"localhost:{port}", "t", "--from-beginning", "--exit").out
@@ -75,6 +80,19 @@ def test_it_runs_as_the_user_of_kafkas_image_and_has_no_build_tools() -> None:
             node.run("sh", "-c", "stat -c %u /var/lib/kafka/data /mnt/shared/config /etc/kafka/docker").split()
             == ["1000"] * 3
         )
+
+
+def test_it_is_at_most_40_mb_larger_than_its_base() -> None:
+    needs(BASE)
+    image, base = (int(docker("image", "inspect", "--format", "{{.Size}}", name)) for name in (IMAGE, BASE))
+    assert base < image < base + 40_000_000
+
+
+def test_its_labels_say_what_it_is() -> None:
+    labels = json.loads(docker("image", "inspect", "--format", "{{json .Config.Labels}}", IMAGE))
+    assert labels["org.opencontainers.image.title"] == "Milena"
+    assert labels["org.opencontainers.image.licenses"] == "Apache-2.0"
+    assert labels["org.opencontainers.image.version"] == VERSION
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="without a C compiler the image has the pure form")
@@ -218,7 +236,11 @@ def test_bad_input_ends_with_a_one_line_error_and_an_exit_code() -> None:
         (["--tmpfs", "/var/lib/kafka/data:mode=700"], 1, "belongs to user 0; user 1000 of this process may not write"),
         (given({**COMBINED, **TIER}), 1, "rsm.config.dir: /mnt/tier does not exist, and user 1000 of this process"),
         (given({**COMBINED, "MILENA_METRICS_PORT": "9092"}), 1, "cannot listen on :9092: address already in use"),
-        (given({"KAFKA_LOG_DRIS": "/data"}), 1, "environment variable KAFKA_LOG_DRIS: unknown configuration key"),
+        (
+            given({"KAFKA_LOG_DRIS": "/data", "KAFKA_NUM_PARTITIONS": "x"}),
+            1,
+            "environment variable KAFKA_LOG_DRIS: unknown configuration key",
+        ),
         (given({**COMBINED, "KAFKA_LOG4J_ROOT_LOGLEVEL": "loud"}), 1, "KAFKA_LOG4J_ROOT_LOGLEVEL: 'loud' is not"),
         (given({**COMBINED, "MILENA_METRICS_PORT": "no"}), 1, "MILENA_METRICS_PORT: 'no' is not a port number"),
         (

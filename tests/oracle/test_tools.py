@@ -289,6 +289,16 @@ def test_tools_connect_directly_to_the_controller(tools: Tools, cluster: LocalCl
     tools(CONFIGS, *controller, *default, "--delete-config", "log.cleaner.backoff.ms")
 
 
+def test_controllers_that_cannot_be_unregistered(tools: Tools, server: Server, cluster: LocalCluster) -> None:
+    (endpoint,) = cluster.controller.listeners.values()
+    active = str(cluster.controller.id)
+    for address in (server, ("--bootstrap-controller", endpoint)):
+        unregister = (CLUSTER, "unregister-controller", *address, "--id")
+        assert "Controller ID 77 is not currently registered." in tools.refusal(*unregister, "77")
+        assert "Controller cannot unregister itself while it is active." in tools.refusal(*unregister, active)
+        assert "UnregisterController(94): 0 [usable: 0]" in tools(CLUSTER, "api-versions", *address)
+
+
 def test_every_api_and_version(tools: Tools, server: Server) -> None:
     shown = tools(API_VERSIONS, *server)
     assert shown.count("(id: ") == 3

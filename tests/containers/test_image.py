@@ -59,7 +59,8 @@ def test_without_configuration_it_is_one_node_for_clients_on_this_machine() -> N
     advertised = f"KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://localhost:{port}"
     with started("-p", f"127.0.0.1:{port}:9092") as alone:
         alone.wait_healthy()
-        assert SERVES in alone.log
+        on_standard_output = docker("logs", alone.id)
+        assert SERVES in on_standard_output and "Kafka Server started" in on_standard_output
         assert "localhost:9092" in alone.run("milena", "broker", "list", "-b", "localhost:9092")
         assert "the configuration is /etc/kafka/docker/server.properties, the default configuration\n" in alone.log
     with started("-p", f"127.0.0.1:{port}:9092", "--env", advertised) as reached:

@@ -83,7 +83,8 @@ def test_go(image: str) -> None:
     assert needed is not None
     if version_of(["go", "version"]) < tuple(map(int, needed.groups())):
         pytest.skip(f"needs Go {'.'.join(needed.groups())}")
-    printed = run("go", "test", "-count=1", "-v", "./...", variables={"MILENA_IMAGE": image}, folder=HERE / "go")
+    settings = {"MILENA_IMAGE": image, "CGO_ENABLED": "0"}
+    printed = run("go", "test", "-count=1", "-v", "./...", variables=settings, folder=HERE / "go")
     assert "--- PASS: TestRecordsAreWrittenAndReadInAGroup" in printed
 
 

@@ -174,12 +174,6 @@ class Metrics:
         if family is not None:
             family.series.pop(sorted_labels(labels), None)
 
-    def remove_where(self, label: str, value: str) -> None:
-        """Remove every series with this label, for example of a deleted topic."""
-        for family in self._families.values():
-            for key in [key for key in family.series if (label, value) in key]:
-                del family.series[key]
-
     def value(self, name: str, **labels: str) -> float:
         """Return the current value; of a summary, its count. Raises KeyError if there is no such series."""
         source = self._families[name].current()[sorted_labels(labels)]

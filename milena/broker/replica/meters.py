@@ -72,10 +72,15 @@ class BrokerMeters(MetersByTopic[TopicMeters]):
 
     def __init__(self, metrics: Metrics) -> None:
         counters = {attribute: (f"{_PREFIX}_{name}_total", text) for attribute, (name, text) in _COUNTERS.items()}
-        super().__init__(metrics, partial(TopicMeters, metrics), partial(metrics.remove_where, "topic"), counters)
+        super().__init__(metrics, partial(TopicMeters, metrics), partial(_remove, metrics), counters)
         for kind in ("fetch", "produce"):
             metrics.counter_of(
                 f"{_PREFIX}_{kind}messageconversionspersec_total",
                 lambda: 0,
                 "Always 0: records are never converted to another format.",
             )
+
+
+def _remove(metrics: Metrics, topic: str) -> None:
+    for name, _ in _COUNTERS.values():
+        metrics.remove(f"{_PREFIX}_{name}_total", topic=topic)

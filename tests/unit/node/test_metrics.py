@@ -46,12 +46,11 @@ def test_the_same_name_and_labels_are_the_same_counter() -> None:
     assert metrics.counter("c_total", a="1") is not metrics.counter("c_total")
 
 
-def test_series_of_a_deleted_topic_go() -> None:
+def test_removed_series_go() -> None:
     metrics = Metrics()
     metrics.counter("c_total", topic="a").add(1)
-    metrics.gauge("g", lambda: 1, topic="a", partition="0")
     metrics.counter("c_total", topic="b").add(1)
-    metrics.remove_where("topic", "a")
+    metrics.remove("c_total", topic="a")
     metrics.remove("c_total", topic="unknown")
     metrics.remove("unknown")
     assert render(metrics) == '# TYPE c_total counter\nc_total{topic="b"} 1\n'

@@ -53,7 +53,7 @@ def table_of(release: str) -> Table:
 def printed(release: str) -> list[list[str]]:
     """Return the lines of the program, for the jars of a release. Raises NoKafka."""
     command = kafka.java(str(PROGRAM), version=VERSIONS[release])
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=110)
     assert done.returncode == 0, done.stderr
     return [line.split("\t") for line in done.stdout.splitlines()]
 

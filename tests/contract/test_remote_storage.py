@@ -15,6 +15,7 @@ from milena.tiered.store.remote_storage import (
     RemoteResourceNotFound,
     RemoteStorageError,
     RetriableRemoteStorageError,
+    TruncatedObject,
 )
 from tests.contract.tiers import (
     CONTENTS,
@@ -238,9 +239,9 @@ async def test_while_the_folder_of_the_tier_is_away_every_call_raises_a_retriabl
 async def test_fetching_a_truncated_object_beyond_its_end_raises_an_error(tier: Tier) -> None:
     await tier.storage.copy(segment(7), tier.files())
     tier.door.write(object_path(segment(7), ".log"), LOG[:-1500])
-    with pytest.raises(RemoteStorageError) as raised:
+    with pytest.raises(TruncatedObject) as raised:
         await contents(tier, segment(7))
-    assert type(raised.value) is RemoteStorageError
+    assert raised.value.size == len(LOG) - 1500
     assert await contents(tier, segment(7), 100, 199) == LOG[100:200]
 
 

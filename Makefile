@@ -9,7 +9,7 @@ FORM   ?= compiled
 IMAGE  ?= milena-kafka
 ARGS   ?=
 
-.PHONY: help setup up down check format declarations test test-all oracle spark bench compiled wheel image docs
+.PHONY: help setup up down check format test test-all oracle spark bench compiled wheel image docs
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -36,12 +36,10 @@ check: $(READY) ## format, lint, strict types, import layers, sizes, documentati
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest tests/architecture -q
 
-format: $(READY) ## format, and fix what ruff can fix
+format: $(READY) ## format, fix what ruff can fix, and generate the types of all requests and responses
+	@$(BIN)/python -m milena.protocol.schemas.declarations
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --fix --quiet .
-
-declarations: $(READY) ## generate the types of all requests and responses again
-	@$(BIN)/python -m milena.protocol.schemas.declarations
 
 test: $(READY) ## checks, unit, contract, simulation and wire tests on all cores; ARGS="..." for pytest, ORDER=N for another order
 	@ORDER=$(ORDER) $(BIN)/python -m tests.run.everyday $(ARGS)

@@ -39,4 +39,5 @@ def test_the_folder_of_a_lab_is_absolute_and_beside_the_log_directories(tmp_path
 
 def test_a_container_reads_the_lab_folder_from_a_variable(tmp_path: Path) -> None:
     env = without_kafka() | variables(combined(tmp_path)) | {"MILENA_LAB": "true", "MILENA_METRICS_PORT": "0"}
-    assert refused("container", env=env) == "--lab true: not an absolute path of a folder"
+    said = milena("container", code=1, env=env)
+    assert said.err.splitlines()[-1] == "milena: --lab true: not an absolute path of a folder"

@@ -24,7 +24,7 @@ SERVED = [
 
 
 def test_the_stub_is_what_the_generator_makes() -> None:
-    assert STUB.read_text() == stub(), "run make declarations"
+    assert STUB.read_text() == stub(), "run make format"
 
 
 def test_each_class_has_a_name_of_its_own() -> None:

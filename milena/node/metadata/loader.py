@@ -88,9 +88,9 @@ class MetadataLoader:
         return run_now(self.replay_some())
 
     def replay_some(self) -> Cooperative[bool]:
-        """Replay and publish up to STEP_BYTES. Returns True if more can be replayed now. Yields while the records of a
-        batch are decoded. If the high watermark is inside a batch, which only a faulty leader sends, that batch is
-        postponed.
+        """Replay and publish up to STEP_BYTES. Returns True if more can be replayed now. Yields while the records are
+        decoded, before the image changes. If the high watermark is inside a batch, which only a faulty leader sends,
+        that batch is postponed.
 
         Raises KafkaError, and CorruptBatch if the log is damaged.
         """
@@ -98,10 +98,14 @@ class MetadataLoader:
         if self.high_watermark <= start:
             return False
         data = self._log.read_bytes(self.next_offset, STEP_BYTES, upper=self.high_watermark, min_one=True)
+        batches: list[tuple[BatchView, Decoded]] = []
         for batch in iter_batches(data):
             if batch.last_offset >= self.high_watermark:
                 break
             records = yield from decoded(batch)
+            batches.append((batch, records))
+        # No yield from here on: others must not see changes of the image that are not published yet.
+        for batch, records in batches:
             replay_records(self._replayer, batch, records, self._skipped)
             self.bytes_replayed += batch.size_in_bytes
         self._publish(self._replayer.take_delta())

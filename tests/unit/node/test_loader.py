@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from milena.node.metadata.image import Delta, MetadataImage
-from milena.node.metadata.loader import decoded, difference, replay_batch, replay_records
+from milena.node.metadata.loader import STEP_BYTES, MetadataLoader, decoded, difference, replay_batch, replay_records
 from milena.node.metadata.replay import Replayer, apply
 from milena.protocol import metadata_records as r
 from milena.protocol.cooperative import ELEMENTS_PER_YIELD, run_now
 from milena.protocol.records.batch import BatchView
 from milena.protocol.records.records import Record, build_batch
-from milena.protocol.types import LeaderEpoch
+from milena.protocol.types import LeaderEpoch, Offset
 from tests.unit.node.quorum import topic
 
 NAMES = ("a", "b", "c")
@@ -92,6 +95,24 @@ def test_a_large_batch_is_decoded_in_steps_and_then_replayed_at_once() -> None:
     assert yields == 1_200 // ELEMENTS_PER_YIELD
     replay_records(Replayer(image), batch, records)
     assert (len(image.topics), image.offset) == (1_200, 1_199)
+
+
+def test_at_each_yield_all_changes_of_the_image_are_published() -> None:
+    """Else a request in between sees a later offset of the image than its subscribers have applied."""
+    first = build_batch([Record(0, 0, None, r.encode_record(topic("first", 1)))], leader_epoch=LeaderEpoch(1))
+    records = [Record(number, 0, None, r.encode_record(topic(f"t{number}", number + 1000))) for number in range(1_200)]
+    data = first + build_batch(records, base_offset=Offset(1), leader_epoch=LeaderEpoch(1))
+    assert len(data) <= STEP_BYTES
+    log: Any = SimpleNamespace(read_bytes=lambda *_, **__: memoryview(data))
+    nothing: Any = None
+    loader, published, yields = MetadataLoader(log, nothing, nothing), set[str](), 0
+    loader.subscribe(lambda _, delta: published.update(delta.topics))
+    loader.set_high_watermark(Offset(1_201))
+    for _ in loader.replay_some():
+        yields += 1
+        assert set(loader.image.topics) == published
+    assert yields == 1_200 // ELEMENTS_PER_YIELD
+    assert set(loader.image.topics) == published and len(published) == 1_201
 
 
 def test_of_a_batch_with_an_undecodable_record_the_earlier_records_are_replayed() -> None:

@@ -4,9 +4,9 @@ HTTP/1.1 over the network port, without a framework: GET only, no bodies, keep-a
 take 8 KiB; longer or invalid requests close the connection.
 
 Rendering a page may take long. So one page, or one step of a page that is rendered cooperatively, is rendered per
-iteration of the loop. One such page is under construction at a time, which bounds the memory; the connections take
-turns. None is rendered for a connection with more than HIGH_WATER unread bytes. Beyond ``MAX_CONNECTIONS`` the
-connection with the oldest request is closed.
+iteration of the loop. One such page is under construction at a time, which bounds the memory; the others wait in the
+order in which they were asked for, and pages of one step do not wait for them. None is rendered for a connection with
+more than HIGH_WATER unread bytes. Beyond ``MAX_CONNECTIONS`` the connection with the oldest request is closed.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class ControlServer:
         self._connections: dict[_HttpConnection, None] = {}
         """The connections, ordered by the time of their last request, oldest first."""
         self._turns = Turns(runtime.clock)
-        self._under_construction: set[_HttpConnection] = set()
+        self._under_construction: deque[_HttpConnection] = deque()
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Start to listen. Returns the bound address. Raises OSError that names the control port."""
@@ -139,10 +139,10 @@ class _HttpConnection:
         pages: Mapping[str, Page],
         register: dict[_HttpConnection, None],
         turns: Turns,
-        under_construction: set[_HttpConnection],
+        under_construction: deque[_HttpConnection],
     ) -> None:
-        """``register`` is the ordered set of all connections, ``under_construction`` that of the connections whose page
-        is being rendered: at most one."""
+        """``register`` is the ordered set of all connections, ``under_construction`` the queue of those whose page is
+        rendered cooperatively: that of the first is being rendered, the others wait."""
         self._pages = pages
         self._register = register
         self._turns = turns
@@ -169,11 +169,8 @@ class _HttpConnection:
         """Render one page or one step of it, then let the loop poll its sockets."""
         connection = self._connection
         assert connection is not None
-        if self._work is None and not self._requests:
+        if not self._may_continue(connection):
             return 0
-        if self._work is None and self._under_construction:
-            self._turns.join(self)
-            return 1
         try:
             if self._work is None:
                 self._begin(connection, self._requests.popleft())
@@ -190,8 +187,13 @@ class _HttpConnection:
 
     def _continue(self) -> None:
         assert self._connection is not None
-        if self._work is not None or (self._requests and self._connection.unsent() <= HIGH_WATER):
+        if self._may_continue(self._connection):
             self._turns.join(self)
+
+    def _may_continue(self, connection: Connection) -> bool:
+        if self._work is not None:
+            return self._under_construction[0] is self
+        return bool(self._requests) and connection.unsent() <= HIGH_WATER
 
     def _begin(self, connection: Connection, text: str) -> None:
         """Answer a request, or begin to render its page."""
@@ -218,7 +220,7 @@ class _HttpConnection:
                 self._answer(connection, answer)
             else:
                 self._work = answer
-                self._under_construction.add(self)
+                self._under_construction.append(self)
 
     def _step(self, connection: Connection, work: Cooperative[Answer]) -> None:
         try:
@@ -229,8 +231,13 @@ class _HttpConnection:
             self._answer(connection, answer)
 
     def _drop_work(self) -> None:
+        if self._work is None:
+            return
         self._work = None
-        self._under_construction.discard(self)
+        first = self._under_construction[0] is self
+        self._under_construction.remove(self)
+        if first and self._under_construction:
+            self._under_construction[0]._continue()
 
     def _answer(self, connection: Connection, answer: Answer) -> None:
         status, kind, text = answer

@@ -78,6 +78,34 @@ async def test_one_page_is_under_construction_at_a_time_and_others_are_served_be
     assert [steps[place] for place in (0, 3, 6, 9)] == [steps[place + 2] for place in (0, 3, 6, 9)]
 
 
+async def test_scrapers_are_served_in_turn_and_other_pages_do_not_wait_for_them() -> None:
+    done: list[str] = []
+    goes_on = asyncio.Event()
+
+    def sliced(query: str) -> Cooperative[Answer]:
+        while not goes_on.is_set():
+            yield
+        for _ in range(3):
+            yield
+        done.append(query)
+        return 200, "text/plain", query
+
+    server = ControlServer(real_runtime(), {"/sliced": sliced, "/plain": lambda _query: (200, "text/plain", "plain")})
+    address = await server.start("127.0.0.1", 0)
+
+    async def scraper(number: int) -> None:
+        for turn in range(3):
+            await ask(address, b"GET /sliced?%d.%d HTTP/1.0\r\n\r\n" % (turn, number))
+
+    scrapers = [asyncio.create_task(scraper(number)) for number in range(5)]
+    await asyncio.sleep(0.05)
+    assert (await ask(address, b"GET /plain HTTP/1.0\r\n\r\n")).endswith(b"plain")
+    goes_on.set()
+    await asyncio.gather(*scrapers)
+    server.stop()
+    assert [query[0] for query in done] == [*"000001111122222"]
+
+
 async def test_a_connection_that_is_closed_during_the_construction_of_its_page_makes_room() -> None:
     begun = asyncio.Event()
 

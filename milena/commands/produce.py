@@ -99,13 +99,18 @@ async def check_partition(cluster: Cluster, topic: str, partition: int) -> None:
 
 async def lines(fd: int) -> AsyncIterator[bytes]:
     """Yield the lines of a file descriptor as they arrive, also a last line without a newline."""
-    rest = b""
+    begun: list[bytes] = []  # the parts of a line whose end has not been read: joined once, a line may be long
     while data := await read_some(fd):
-        *whole, rest = (rest + data).split(b"\n")
-        for line in whole:
-            yield line
-    if rest:
-        yield rest
+        first, *others = data.split(b"\n")
+        begun.append(first)
+        if others:
+            *whole, rest = others
+            yield b"".join(begun)
+            begun = [rest]
+            for line in whole:
+                yield line
+    if last := b"".join(begun):
+        yield last
 
 
 async def read_some(fd: int) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import struct
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
@@ -59,6 +60,8 @@ def run(bootstrap: str, body: Body) -> int:
         return asyncio.run(_run(addresses, body))
     except KafkaError as error:
         raise UserError(explain(error)) from None
+    except struct.error as error:
+        raise UserError(f"a number is outside of the range of its type: {error}") from None
     except BrokenPipeError:
         raise
     except (ChannelError, OSError) as error:

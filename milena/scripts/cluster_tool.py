@@ -9,7 +9,7 @@ from typing import Final
 from milena.client import replicas
 from milena.client.cluster import Cluster
 from milena.scripts.common.connection import CONFIG, CONTROLLER, SERVER, client_of, properties_of, run
-from milena.scripts.common.options import Found, Option, Parser, number
+from milena.scripts.common.options import Found, Option, Parser, integer
 
 COMMANDS: Final = ("cluster-id", "unregister", "list-endpoints")
 PARSER: Final = Parser(
@@ -19,7 +19,7 @@ PARSER: Final = Parser(
         Option(CONTROLLER, "The controllers to connect to.", "controllers", short="C"),
         Option("config", "DEPRECATED: use --command-config.", "file", short="c"),
         Option(CONFIG, "A properties file with settings of the client.", "file"),
-        Option("id", "The id of the broker to unregister.", "id", short="i", convert=number),
+        Option("id", "The id of the broker to unregister.", "id", short="i", convert=integer),
         Option("include-fenced-brokers", "List fenced brokers, too."),
     ],
 )

@@ -18,7 +18,7 @@ from milena.protocol.errors import ErrorCode, KafkaError, retriable
 from milena.runtime.numbers import whole
 from milena.scripts.common.connection import BOOTSTRAP, COMMAND_CONFIG, SERVER, client_of, run, warn
 from milena.scripts.common.failures import PACKAGE, ScriptError
-from milena.scripts.common.options import Found, Option, Parser, number
+from milena.scripts.common.options import Found, Option, Parser, integer, number
 from milena.scripts.console_producer import client_properties, deprecated, merged
 from milena.scripts.formatting import DEFAULT, Formatter, formatter_of
 from milena.scripts.topics import pattern_of
@@ -37,11 +37,11 @@ PARSER: Final = Parser(
         Option("topic", "The topic to consume.", "topic"),
         Option("include", "A regular expression of topics to consume.", "regex"),
         Option(
-            "partition", "The partition to consume; from its end, unless --offset is given.", "number", convert=number
+            "partition", "The partition to consume; from its end, unless --offset is given.", "number", convert=integer
         ),
         Option("offset", "The offset to start at: a number, earliest or latest.", "offset"),
         Option("from-beginning", "Start at the earliest record if there is no committed offset."),
-        Option("max-messages", "Exit after this number of records.", "number", convert=number),
+        Option("max-messages", "Exit after this number of records.", "number", convert=integer),
         Option("timeout-ms", "Exit if there is no record for this time.", "milliseconds", convert=number),
         Option("group", "The consumer group.", "group"),
         Option("formatter-property", "A property of the formatter, such as print.key=true.", "key=value"),
@@ -132,7 +132,8 @@ def check(found: Found) -> None:
         raise found.wrong("The partition is required when offset is specified.")
     found.require(SERVER)
     offset = found.one("offset", "latest").lower()
-    if offset not in RESETS and not offset.isdecimal():
+    at = 0 if offset in RESETS else whole(offset)
+    if at is None or at < 0:
         raise found.wrong(
             f"The provided offset value '{found.one('offset')}' is incorrect. Valid values are 'earliest', 'latest', "
             "or a non-negative long."

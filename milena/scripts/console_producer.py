@@ -84,6 +84,9 @@ class LineReader:
         separators = {
             "key.separator": "\t", "headers.delimiter": "\t", "headers.separator": ",", "headers.key.separator": ":",
         } | dict(properties)  # fmt: skip
+        for name in ("key.separator", "headers.delimiter", "headers.separator", "headers.key.separator"):
+            if not separators[name]:
+                raise ScriptError(f"{name} may not be empty", KAFKA_EXCEPTION)
         for first, second in (
             ("headers.delimiter", "headers.separator"),
             ("headers.delimiter", "headers.key.separator"),

@@ -13,7 +13,7 @@ from milena.protocol.types import TopicPartition
 from milena.scripts.common.connection import BOOTSTRAP, COMMAND_CONFIG, SERVER, client_of, properties_of, run
 from milena.scripts.common.failures import ScriptError, failure_of
 from milena.scripts.common.json_files import partitions_in, read_json
-from milena.scripts.common.options import Found, Option, Parser, number
+from milena.scripts.common.options import Found, Option, Parser, integer
 
 FILE: Final = "path-to-json-file"
 SCOPES: Final = ("topic", "all-topic-partitions", FILE)
@@ -27,7 +27,7 @@ PARSER: Final = Parser(
         Option("admin.config", "DEPRECATED: use --command-config.", "file"),
         Option("election-type", "REQUIRED: preferred or unclean.", "type"),
         Option("topic", "A topic, with --partition.", "topic"),
-        Option("partition", "A partition of --topic.", "partition", convert=number),
+        Option("partition", "A partition of --topic.", "partition", convert=integer),
         Option("all-topic-partitions", "All partitions."),
         Option(FILE, 'A file such as {"partitions": [{"topic": "foo", "partition": 1}]}.', "file"),
     ],

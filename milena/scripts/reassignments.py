@@ -289,7 +289,12 @@ async def generate(found: Found, cluster: Cluster) -> int:
     if not topics or not all(isinstance(topic, str) for topic in topics):
         raise ScriptError(f"{found.one(TOPICS_FILE)} names no topics")
     before = await current(cluster, topics)
-    chosen = sorted(broker for broker in brokers if broker is not None)
+    chosen = sorted({*(await cluster.metadata([])).brokers} & {*brokers})
+    if not chosen:
+        raise ScriptError(
+            "All brokers are currently fenced, or have all their log directories cordoned.",
+            "InvalidReplicationFactorException",
+        )
     print(f"Current partition replica assignment\n{json_of(before, await directories_of(cluster, before))}\n")
     print(f"Proposed partition reassignment configuration\n{json_of(spread(cluster, before, chosen))}")
     return 0

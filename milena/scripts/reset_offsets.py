@@ -191,6 +191,8 @@ def planned(found: Found, group: str) -> Offsets:
             rows = [row for row in csv.reader(file) if row]
     except OSError as error:
         raise failure_of(error) from None
+    except (ValueError, csv.Error) as error:
+        raise ScriptError(f"{path}: {error}") from None
     plan: Offsets = {}
     for row in rows:
         name, topic, *numbers = [group, *row] if len(row) == 3 else row

@@ -14,7 +14,7 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.uuids import to_text
 from milena.scripts.common.connection import BOOTSTRAP, COMMAND_CONFIG, SERVER, client_of, run
 from milena.scripts.common.failures import ScriptError, failure_of
-from milena.scripts.common.options import Found, Option, Parser, UsageError, number
+from milena.scripts.common.options import Found, Option, Parser, UsageError, integer, number
 
 ACTIONS: Final = ("alter", "create", "describe", "list", "delete")
 REPORTS: Final = (
@@ -43,8 +43,8 @@ PARSER: Final = Parser(
         Option("topic-id", "The id of the topic to describe.", "topic-id"),
         Option("config", "A configuration of the topic to create.", "name=value"),
         Option("delete-config", "This option is no longer supported and has been deprecated since 4.0.", "name"),
-        Option("partitions", "The number of partitions of the topic to create or alter.", "number", convert=number),
-        Option("replication-factor", "The number of replicas of the topic to create.", "number", convert=number),
+        Option("partitions", "The number of partitions of the topic to create or alter.", "number", convert=integer),
+        Option("replication-factor", "The number of replicas of the topic to create.", "number", convert=integer),
         Option("replica-assignment", "The brokers of each partition, as 1:2,2:3.", "brokers"),
         Option("under-replicated-partitions", "Describe only under-replicated partitions."),
         Option("unavailable-partitions", "Describe only partitions whose leader is not available."),
@@ -161,7 +161,7 @@ def assignment_of(found: Found) -> dict[int, list[int]]:
     assignment: dict[int, list[int]] = {}
     for index, text in enumerate(filter(None, found.one("replica-assignment", "").split(","))):
         try:
-            brokers = [int(word) for word in text.split(":")]
+            brokers = [integer(word) for word in text.split(":")]
         except ValueError:
             raise ScriptError(f'For input string: "{text}"', "java.lang.NumberFormatException") from None
         if len(set(brokers)) < len(brokers):

@@ -244,6 +244,17 @@ def test_replicas_are_moved(server: Server, topic: str, tmp_path: Path) -> None:
     assert elected == f"Successfully completed leader election (PREFERRED) for partitions {topic}-0\n"
 
 
+def test_a_proposal_has_only_brokers_of_the_cluster(server: Server, topic: str, tmp_path: Path) -> None:
+    make(server, topic, "--partitions", "4", "--replication-factor", "1")
+    file = tmp_path / "topics.json"
+    file.write_text(json.dumps({"topics": [{"topic": topic}], "version": 1}))
+    generate = ("kafka-reassign-partitions.sh", *server, "--generate", "--topics-to-move-json-file", str(file))
+    proposed = json.loads(printed(*generate, "--broker-list", "2,7").splitlines()[-1])
+    assert [one["replicas"] for one in proposed["partitions"]] == [[2]] * 4
+    alone = script(*generate, "--broker-list", "7")
+    assert alone.code == 1 and alone.out.startswith("Error: All brokers are currently fenced")
+
+
 def test_the_cluster_is_described(cluster: LocalCluster, server: Server, topic: str) -> None:
     make(server, topic)
     (endpoint,) = cluster.controller.listeners.values()

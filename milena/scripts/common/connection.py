@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 import sys
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
@@ -58,7 +59,7 @@ def client_of(found: Found, properties: Mapping[str, str] | None = None, client_
     if properties is None:
         properties = properties_of(found.one(CONFIG)) if found.has(CONFIG) else {}
     check_protocol(properties)
-    addresses = parse_addresses(found.one(SERVER) or found.one(CONTROLLER))
+    addresses = parse_addresses(found.one(SERVER if found.has(SERVER) else CONTROLLER))
     client = Client(addresses, properties.get("client.id") or client_id)
     timeout, request_timeout = (
         _milliseconds(properties, key) for key in ("default.api.timeout.ms", "request.timeout.ms")
@@ -131,6 +132,8 @@ def run(client: Client, body: Body, call: str = "metadata") -> int:
         raise
     except (KafkaError, ChannelError, TimeoutError) as error:
         raise failure_of(error) from None
+    except struct.error as error:
+        raise ScriptError(f"A number is outside of the range of its type: {error}") from None
 
 
 async def _run(client: Client, body: Body, call: str) -> int:

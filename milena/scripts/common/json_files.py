@@ -30,6 +30,6 @@ def partitions_in(content: Json) -> Iterator[tuple[TopicPartition, Json]]:
     """Yield the partitions in the list ``partitions`` with their entries. Raises ScriptError."""
     for entry in content.get("partitions") or ():
         topic, number = (entry.get("topic"), entry.get("partition")) if isinstance(entry, dict) else (None, None)
-        if not isinstance(topic, str) or not isinstance(number, int):
+        if not isinstance(topic, str) or type(number) is not int:
             raise ScriptError(f"an entry of partitions needs a topic and a partition, not {json.dumps(entry)}")
         yield (topic, number), entry

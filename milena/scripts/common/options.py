@@ -177,6 +177,14 @@ def number(text: str) -> int:
     return found
 
 
+def integer(text: str) -> int:
+    """An integer of 32 bits as Java reads it. Raises ValueError."""
+    found = number(text)
+    if not -(1 << 31) <= found < 1 << 31:
+        raise ValueError(text)
+    return found
+
+
 def key_values(pairs: Iterable[str]) -> dict[str, str]:
     """Parse ``key=value`` arguments; a missing value is empty."""
     return {key: value for key, _, value in (pair.partition("=") for pair in pairs)}

@@ -8,7 +8,7 @@ from importlib import import_module
 import pytest
 
 from milena.scripts.common.failures import ScriptError
-from milena.scripts.common.options import VERSION, Option, Parser, UsageError, key_values, number
+from milena.scripts.common.options import VERSION, Option, Parser, UsageError, integer, key_values, number
 from milena.scripts.table import MODULES
 
 PARSER = Parser(
@@ -16,6 +16,7 @@ PARSER = Parser(
     [
         Option("topic", "A topic.", "topic"),
         Option("time", "A time.", "time", convert=number),
+        Option("count", "A count.", "count", convert=integer),
         Option("state", "A state.", "state", optional=True),
         Option("list", "List.", short="l"),
         Option("secret", value="s", missing="there are no secrets"),
@@ -46,6 +47,7 @@ def test_an_optional_value_is_no_option() -> None:
         (["--nonsense"], "nonsense is not a recognized option"),
         (["--topic"], "Option topic requires an argument"),
         (["--time", "soon"], "Cannot parse argument 'soon' of option time"),
+        (["--count", "2147483648"], "Cannot parse argument '2147483648' of option count"),
         (["--secret", "x"], "--secret is not supported: there are no secrets"),
     ],
 )
@@ -77,7 +79,15 @@ def test_the_version_is_that_of_kafka(capsys: pytest.CaptureFixture[str]) -> Non
 def test_help_lists_the_supported_options() -> None:
     shown = PARSER.help().splitlines()
     assert shown[0].split() == ["Option", "Description"]
-    assert [line.split()[0] for line in shown[2:]] == ["--help", "--state", "--time", "--topic", "--version", "-l,"]
+    assert [line.split()[0] for line in shown[2:]] == [
+        "--count",
+        "--help",
+        "--state",
+        "--time",
+        "--topic",
+        "--version",
+        "-l,",
+    ]
 
 
 def test_a_property_may_lack_a_value_and_contain_equals_signs() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,11 +15,14 @@ from milena.scripts.api_versions import label
 from milena.scripts.common.connection import parse_addresses
 from milena.scripts.common.failures import ScriptError, kind_of
 from milena.scripts.get_offsets import rule_of
+from milena.scripts.groups import PARSER as GROUPS
 from milena.scripts.install import main as install
-from milena.scripts.reset_offsets import milliseconds_of, time_of
+from milena.scripts.reset_offsets import milliseconds_of, planned, time_of
 from milena.scripts.server_stop import runs_node
 from milena.scripts.table import MODULES
 from tests.wire.scripts import script
+
+OF_T = ("--bootstrap-server", "h:1", "--topic", "t")
 
 
 def test_the_scripts_are_written_with_and_without_suffix_and_run(tmp_path: Path) -> None:
@@ -121,3 +126,42 @@ def test_a_node_needs_its_file(words: tuple[str, ...], said: str) -> None:
     ended = script("kafka-server-start.sh", *words)
     assert ended.code == 1
     assert said in ended.out + ended.err
+
+
+@pytest.mark.parametrize("content", [b"\xff,0,1\n", b"t,0,1,2,3\n"])
+def test_a_file_of_offsets_that_cannot_be_read_is_named(content: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "offsets.csv"
+    file.write_bytes(content)
+    with pytest.raises(ScriptError, match=re.escape(str(file))):
+        planned(GROUPS.parse(["--from-file", str(file)]), "g")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("kafka-topics", "--list", "--bootstrap-server", ""), "No resolvable bootstrap urls given"),
+        (
+            ("kafka-console-consumer", *OF_T, "--partition", "0", "--offset", "9" * 19),
+            "The provided offset value",
+        ),
+        (
+            ("kafka-topics", *OF_T, "--create", "--partitions", "9" * 11),
+            "Cannot parse argument '99999999999' of option partitions",
+        ),
+        (
+            ("kafka-console-producer", *OF_T, "--reader-property", "key.separator="),
+            "key.separator may not be empty",
+        ),
+    ],
+)
+def test_values_that_are_no_values_are_errors(words: tuple[str, ...], said: str) -> None:
+    result = script(*words)
+    assert result.code == 1 and said in result.err and "Traceback" not in result.err
+
+
+def test_closed_streams_are_empty_ones() -> None:
+    words = [sys.executable, "-P", "-m", "milena.scripts", "kafka-storage", "random-uuid"]
+    closed = subprocess.run(
+        ["sh", "-c", '"$@" <&- >&-', "sh", *words], stderr=subprocess.PIPE, text=True, timeout=60, check=False
+    )
+    assert (closed.returncode, closed.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.limits [WORD...]``: legal requests at their limits, and what other clients notice meanwhile.
+"""``python -m benchmarks.limits [WORD...]``: legal requests at their limits, and the delays of other clients.
 
 One controller, and one broker with 10,000 topics of 10 partitions. For each request the table has the longest time for
 which it holds the loop of each node (``benchmarks.stalls``), and how long heartbeats and small fetches of other clients

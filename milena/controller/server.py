@@ -281,7 +281,7 @@ class Controller:
         self, decide: Callable[[], Result[T]], answer: Callable[[T], F]
     ) -> Cooperative[F | Awaitable[F]]:
         """Like ``commit`` with the result of ``decide``, for many records: yields between the decision, the encoding
-        and the write. ``decide`` is called again if the metadata have changed meanwhile. Raises what it raises."""
+        and the write. ``decide`` is called again if the metadata have changed before the write. Raises its errors."""
         for _ in range(ATTEMPTS_IN_STEPS):
             decided_at = self.state.next_offset
             result = decide()

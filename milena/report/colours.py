@@ -31,8 +31,8 @@ def colours_of(names: Iterable[str], coloured: Sequence[str] = ()) -> dict[str, 
 
 
 def lasting_colours(names: Iterable[str]) -> dict[str, str]:
-    """Return a colour for each name: the one that its hash chooses, or else the next that no name before it in the
-    alphabet has. It depends on the set of names, not on their order."""
+    """Return a colour for each name: its hash selects one, or the next free one if an earlier name in the alphabet has
+    that colour. The result depends on the set of names, not on their order."""
     found: dict[str, str] = {}
     free: set[str] = set()
     for name in sorted(set(names)):

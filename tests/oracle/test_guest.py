@@ -20,7 +20,6 @@ from tests.oracle.tier_settings import tier_settings
 from tests.wire.admin import Places, place_topic
 from tests.wire.listed_versions import listed
 from tests.wire.load import PARTITIONS, Load, read_all
-from tests.wire.waiting import wait_until
 
 KAFKA, OURS = 1, 2
 TOPIC = "guest"
@@ -54,32 +53,21 @@ def test_milena_follows_kafka_and_becomes_leader_under_kafkas_controller(
         place_topic(bootstrap, TOPIC, [[KAFKA, OURS]] * PARTITIONS)
         places = Places(bootstrap, TOPIC)
 
-        def led_by(leader: int, *isr: int) -> None:
-            wait_until(
-                lambda: all(place.leader == leader and place.isr == set(isr) for place in places.now()),
-                f"{leader} to lead {isr}",
-            )
-
         with Load(bootstrap, TOPIC) as load:
-
-            def more() -> None:
-                enough = len(load.acknowledged) + 2000
-                wait_until(lambda: len(load.acknowledged) > enough, "2000 more writes")
-
-            led_by(KAFKA, KAFKA, OURS)
-            more()
+            places.wait_until_led(KAFKA, {KAFKA, OURS})
+            load.wait_for(2000)
             theirs.kill(KAFKA)
-            led_by(OURS, OURS)
-            more()
+            places.wait_until_led(OURS, {OURS})
+            load.wait_for(2000)
             theirs.start(KAFKA)
-            led_by(OURS, KAFKA, OURS)
-            more()
+            places.wait_until_led(OURS, {KAFKA, OURS})
+            load.wait_for(2000)
             process.kill()
-            led_by(KAFKA, KAFKA)
-            more()
+            places.wait_until_led(KAFKA, {KAFKA})
+            load.wait_for(2000)
             ours.enter_context(running_milena(file))
-            led_by(KAFKA, KAFKA, OURS)
-            more()
+            places.wait_until_led(KAFKA, {KAFKA, OURS})
+            load.wait_for(2000)
         assert load.errors == []
         assert read_all(bootstrap, TOPIC) == Counter(load.acknowledged)
     for partition in range(PARTITIONS):

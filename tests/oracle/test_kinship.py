@@ -13,7 +13,6 @@ from tests.oracle.joining import KAFKA, LIMIT, JoiningKafka, joined_kafka
 from tests.oracle.tools import TOPICS, Tools
 from tests.wire.admin import Places, place_topic
 from tests.wire.load import PARTITIONS, Load, read_all
-from tests.wire.waiting import wait_until
 
 TOPIC = "kin"
 
@@ -52,32 +51,21 @@ def test_kafka_becomes_leader_after_milena_and_milena_after_kafka(tmp_path: Path
             place_topic(cluster.bootstrap, TOPIC, [[1, KAFKA, 2]] * PARTITIONS, {"min.insync.replicas": "2"})
             places = Places(cluster.bootstrap, TOPIC)
 
-            def led_by(leader: int, isr: set[int]) -> None:
-                wait_until(
-                    lambda: all(place.leader == leader and place.isr == isr for place in places.now()),
-                    f"{leader} to lead {isr}",
-                )
-
             with Load(cluster.bootstrap, TOPIC) as load:
-
-                def more() -> None:
-                    enough = len(load.acknowledged) + 2000
-                    wait_until(lambda: len(load.acknowledged) > enough, "2000 more writes")
-
-                led_by(1, {1, 2, KAFKA})
-                more()
+                places.wait_until_led(1, {1, 2, KAFKA})
+                load.wait_for(2000)
                 cluster.kill(1)
-                led_by(KAFKA, {2, KAFKA})
-                more()
+                places.wait_until_led(KAFKA, {2, KAFKA})
+                load.wait_for(2000)
                 cluster.restart(1)
-                led_by(KAFKA, {1, 2, KAFKA})
-                more()
+                places.wait_until_led(KAFKA, {1, 2, KAFKA})
+                load.wait_for(2000)
                 kin.kill()
-                led_by(1, {1, 2})
-                more()
+                places.wait_until_led(1, {1, 2})
+                load.wait_for(2000)
                 kin.start()
-                led_by(1, {1, 2, KAFKA})
-                more()
+                places.wait_until_led(1, {1, 2, KAFKA})
+                load.wait_for(2000)
             assert load.errors == []
             assert read_all(cluster.bootstrap, TOPIC) == Counter(load.acknowledged)
         cluster.stop()

@@ -75,35 +75,24 @@ def test_brokers_of_two_releases_and_milenas_replicate_lead_and_coordinate(tmp_p
         place_topic(cluster.bootstrap, TOPIC, [[MILENA, OLDER, NEWER]] * PARTITIONS, {"min.insync.replicas": "2"})
         places = Places(cluster.bootstrap, TOPIC)
 
-        def led_by(leader: int, isr: set[int]) -> None:
-            wait_until(
-                lambda: all(place.leader == leader and place.isr == isr for place in places.now()),
-                f"{leader} to lead {isr}",
-            )
-
         with Load(cluster.bootstrap, TOPIC) as load:
-
-            def more() -> None:
-                enough = len(load.acknowledged) + 1000
-                wait_until(lambda: len(load.acknowledged) > enough, "1000 more writes")
-
-            led_by(MILENA, everyone)
-            more()
+            places.wait_until_led(MILENA, everyone)
+            load.wait_for(1000)
             cluster.kill(MILENA)
-            led_by(OLDER, {OLDER, NEWER})
-            more()
+            places.wait_until_led(OLDER, {OLDER, NEWER})
+            load.wait_for(1000)
             cluster.restart(MILENA)
-            led_by(OLDER, everyone)
+            places.wait_until_led(OLDER, everyone)
             kafkas[OLDER].kill()
-            led_by(MILENA, {MILENA, NEWER})
-            more()
+            places.wait_until_led(MILENA, {MILENA, NEWER})
+            load.wait_for(1000)
             kafkas[OLDER].start()
-            led_by(MILENA, everyone)
+            places.wait_until_led(MILENA, everyone)
             kafkas[NEWER].kill()
-            led_by(MILENA, {MILENA, OLDER})
-            more()
+            places.wait_until_led(MILENA, {MILENA, OLDER})
+            load.wait_for(1000)
             kafkas[NEWER].start()
-            led_by(MILENA, everyone)
+            places.wait_until_led(MILENA, everyone)
         assert load.errors == []
         assert read_all(cluster.bootstrap, TOPIC) == Counter(load.acknowledged)
         for broker in everyone:

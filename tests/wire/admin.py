@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import KafkaError, KafkaException, NewTopic
+
+from tests.wire.waiting import wait_until
 
 
 def create_topic(
@@ -75,6 +77,13 @@ class Places:
     def all_have(self, broker: int) -> bool:
         """Whether the broker is in the ISR of all partitions, and all have a leader."""
         return all(broker in place.isr and place.leader != -1 for place in self.now())
+
+    def wait_until_led(self, leader: int, isr: Collection[int]) -> None:
+        """Wait until all partitions have this leader and ISR."""
+        wait_until(
+            lambda: all(place.leader == leader and place.isr == set(isr) for place in self.now()),
+            f"{leader} to lead {sorted(isr)}",
+        )
 
     def none_has(self, broker: int) -> bool:
         """Whether the broker is in the ISR of no partition, and all partitions have a leader."""

@@ -7,6 +7,8 @@ from collections import Counter
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
+from tests.wire.waiting import wait_until
+
 PARTITIONS = 3
 
 
@@ -30,6 +32,11 @@ class Load:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join(90)
+
+    def wait_for(self, writes: int) -> None:
+        """Wait until so many more writes are acknowledged."""
+        enough = len(self.acknowledged) + writes
+        wait_until(lambda: len(self.acknowledged) > enough, f"{writes} more writes")
 
     def _write(self) -> None:
         number = 0

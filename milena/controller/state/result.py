@@ -48,7 +48,7 @@ class Committing(Protocol):
         self, decide: Callable[[], Result[T]], answer: Callable[[T], F]
     ) -> Cooperative[F | Awaitable[F]]:
         """Like ``commit`` with the result of ``decide``, for many records: yields between the decision, the encoding
-        and the write. ``decide`` is called again if the metadata have changed meanwhile. Raises what it raises."""
+        and the write. ``decide`` is called again if the metadata have changed before the write. Raises its errors."""
         ...
 
     def commit(self, result: Result[T], answer: Callable[[T], F]) -> F | Awaitable[F]:

@@ -244,7 +244,7 @@ class LogDir:
 
     def collect_checkpoints(self, *, unchanged_too: bool = False) -> Cooperative[Checkpoints]:
         """Like ``checkpoints``; yields between logs. The offsets of one log are read at once. Returns no files if
-        others were collected meanwhile, which are newer, or if the directory has gone offline."""
+        others were collected later, which are newer, or if the directory has gone offline."""
         self._generation += 1
         generation, budget = self._generation, YieldBudget(LOGS_PER_YIELD)
         logs = {**self.futures, **self.logs}
@@ -269,7 +269,7 @@ class LogDir:
                 yield
         if self._generation != generation or self.context.offline:
             return Checkpoints(generation, ())
-        # A new log of the same name must not get the offsets of one that was removed meanwhile.
+        # A new log of the same name must not get the offsets of one that was removed since the collection began.
         removed = [key for key, log in logs.items() if self._log_of(key) is not log]
         for of_file in lines.values():
             for key in removed:

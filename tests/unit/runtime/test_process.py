@@ -100,15 +100,17 @@ async def main(runtime, stop):
         assert "AssertionError: broken invariant" in event["exception"]
 
 
-def test_an_error_of_the_system_ends_the_process_with_a_sentence_and_no_traceback() -> None:
-    main = """
+FULL_DISK = """
 async def fail():
     raise OSError(28, "No space left on device", "/data/x.log")
 async def main(runtime, stop):
     runtime.new_tasks("scope").spawn(fail(), name="work")
     await stop.requested.wait()
 """
-    with start(main) as process:
+
+
+def test_an_error_of_the_system_ends_the_process_with_a_sentence_and_no_traceback() -> None:
+    with start(FULL_DISK) as process:
         _, errors = process.communicate(timeout=20)
         first, last = errors.splitlines()
         assert "exception" not in json.loads(first)
@@ -116,16 +118,9 @@ async def main(runtime, stop):
 
 
 def test_a_process_ends_also_if_its_last_line_cannot_be_written() -> None:
-    main = """
-async def fail():
-    raise OSError(28, "No space left on device", "/data/x.log")
-async def main(runtime, stop):
-    runtime.new_tasks("scope").spawn(fail(), name="work")
-    await stop.requested.wait()
-"""
     with open("/dev/full", "w") as full:
         ended = subprocess.run(
-            [sys.executable, "-c", START.format(main=main)], stderr=full, cwd=ROOT, timeout=20, check=False
+            [sys.executable, "-c", START.format(main=FULL_DISK)], stderr=full, cwd=ROOT, timeout=20, check=False
         )
     assert ended.returncode == 1
 

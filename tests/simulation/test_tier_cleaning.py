@@ -81,6 +81,21 @@ def test_leaders_that_are_killed_and_paused_while_they_clean_lose_nothing(seed: 
     with_tier(scenario, seed=seed, brokers=3, configs=COMPACTED, **CLEANING, **METADATA)
 
 
+def test_segments_of_a_compacted_topic_are_copied_and_cleaned_when_they_have_reached_the_copy_lag() -> None:
+    """KIP-1241."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        last = await write(client, 20, 4)
+        await asyncio.sleep(15)
+        assert len(known_segments(cluster)) == 0
+        await until(lambda: is_clean(cluster, 1, 50), 120)
+        found = await read(client)
+        assert {key: value for _, key, value in found} == last
+
+    lag = {"remote.copy.lag.ms": "20000", "remote.copy.lag.bytes": "-1", "local.retention.bytes": "-2"}
+    with_tier(scenario, configs={**COMPACTED, **lag}, **CLEANING)
+
+
 def test_cleaning_does_not_restore_deleted_records() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         await write(client, 20, 4)

@@ -13,9 +13,11 @@
                                ``nodes`` configures another interval
     only: {simulation: why}    if it can run in one world only
     variants: {name: {...}}    ``peers`` ({A: name of a test peer}), ``set`` (values for $names), and of the above
-                               ``config``, ``nodes``, ``release_version``
+                               ``config``, ``nodes``, ``release_version``; ``conclusion``: what a control experiment
+                               shows, as in "msg 4 is lost"
     steps:
       - title
+        quote: text            the document's sentence about this step
         in: [variant]          only in this variant
         do: [{action: ...}]    see ``lab.scenarios.actions``
         before: {A: table}     the expected state before the step
@@ -65,8 +67,8 @@ KEYS: Final = frozenset(
 CASES: Final = "cases"
 REQUIRED: Final = ("id", "title", "replicas", "steps")
 REQUIRED_TO_COMPARE: Final = ("id", "title", CASES)
-VARIANT_KEYS: Final = frozenset({"peers", "set", "config", "nodes", "release_version"})
-STEP_KEYS: Final = frozenset({"title", "in", "before", "do", "expect", "exchanges", "note"})
+VARIANT_KEYS: Final = frozenset({"peers", "set", "config", "nodes", "release_version", "conclusion"})
+STEP_KEYS: Final = frozenset({"title", "quote", "in", "before", "do", "expect", "exchanges", "note"})
 BROKERS: Final = "ABCDE"
 PLAIN: Final = "plain"
 SIMULATION: Final = "simulation"
@@ -85,13 +87,14 @@ class ScriptError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """``actions``: (name, arguments)."""
+    """``actions``: (name, arguments). ``quote``: the document's sentence about the step."""
 
     title: str
     before: Fields
     actions: Sequence[tuple[str, object]]
     expect: Fields
     exchanges: Mapping[str, Sequence[object]]
+    quote: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,10 @@ class Script:
     values: Fields = field(default_factory=dict)
     brokers: tuple[str, ...] = ()
     tier: bool = False
+    document: str = ""
+    note: str = ""
+    conclusion: str | None = None
+    """What the control experiment shows; the expectations of its steps verify that."""
 
 
 class Partition(NamedTuple):
@@ -246,6 +253,9 @@ def script_of(data: Fields, variant: str | None = None) -> Script:
         values=chosen.get("set") or {},
         brokers=tuple(data.get("brokers", data["replicas"])),
         tier=bool(data.get("tier", False)),
+        document=str(data.get("document", "")),
+        note=_on_one_line(data.get("note", "")),
+        conclusion=chosen.get("conclusion"),
         steps=[_step(step) for step in data["steps"] if variant in step.get("in", [variant])],
     )
 
@@ -274,7 +284,12 @@ def _step(data: Fields) -> Step:
         ((name, arguments),) = action.items() if isinstance(action, dict) else ((action, None),)
         actions.append((name, arguments))
     before, expect = data.get("before") or {}, data.get("expect") or {}
-    return Step(data["title"], before, actions, expect, data.get("exchanges") or {})
+    quote = _on_one_line(data["quote"]) if "quote" in data else None
+    return Step(data["title"], before, actions, expect, data.get("exchanges") or {}, quote)
+
+
+def _on_one_line(text: object) -> str:
+    return " ".join(str(text).split())
 
 
 def _check_keys(what: str, data: object, keys: frozenset[str]) -> None:

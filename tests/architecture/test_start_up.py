@@ -71,3 +71,9 @@ def test_a_script_does_not_import_ssl() -> None:
 def test_the_supervisor_needs_no_event_loop() -> None:
     loaded = imported_by("import milena.up.supervisor")
     assert not {"asyncio", "structlog", "kio", "argparse"} & loaded
+
+
+def test_the_list_of_scenarios_needs_neither_yaml_nor_a_node() -> None:
+    loaded = imported_by("from milena.commands.scenario.command import main\nmain(['list'])")
+    assert "milena.lab.scenarios.heads" in loaded
+    assert not {"asyncio", "structlog", "yaml", "milena.lab.scenarios.script"} & loaded

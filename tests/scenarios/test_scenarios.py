@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from milena.lab.scenarios.heads import PROCESSES, SIMULATION, all_scenarios
 from milena.lab.scenarios.script import (
-    PROCESSES,
-    SIMULATION,
-    all_scenarios,
     is_comparison,
     load,
     script_of,

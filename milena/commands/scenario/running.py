@@ -14,8 +14,9 @@ from milena.command_line.table import say, show_json
 from milena.commands.scenario.showing import case_lines, results_table, series
 from milena.lab.scenarios.comparing.cases import Comparison
 from milena.lab.scenarios.comparing.runs import Outcome, compare
+from milena.lab.scenarios.heads import SIMULATION
 from milena.lab.scenarios.played import PlayedStep
-from milena.lab.scenarios.script import SIMULATION, Script
+from milena.lab.scenarios.script import Script
 from milena.lab.scenarios.simulated import play_simulated
 from milena.lab.scenarios.stage import ScenarioFailed
 from milena.lab.world.trace import quiet_logs

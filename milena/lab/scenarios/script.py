@@ -44,6 +44,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import yaml
 
 from milena.command_line.options import nearest
+from milena.lab.scenarios.heads import PLAIN, SIMULATION, SUFFIX, WORLDS, all_scenarios
 
 KEYS: Final = frozenset(
     {
@@ -70,10 +71,6 @@ REQUIRED_TO_COMPARE: Final = ("id", "title", CASES)
 VARIANT_KEYS: Final = frozenset({"peers", "set", "config", "nodes", "release_version", "conclusion"})
 STEP_KEYS: Final = frozenset({"title", "quote", "in", "before", "do", "expect", "exchanges", "note"})
 BROKERS: Final = "ABCDE"
-PLAIN: Final = "plain"
-SIMULATION: Final = "simulation"
-PROCESSES: Final = "processes"
-WORLDS: Final = (SIMULATION, PROCESSES)
 TOPIC: Final = "t"
 
 
@@ -161,12 +158,6 @@ def node_id(broker: str) -> int:
     return BROKERS.index(broker) + 1
 
 
-def all_scenarios() -> list[str]:
-    """Return the ids of all files."""
-    names = (entry.name for entry in resources.files("milena.lab.scenarios").iterdir())
-    return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
-
-
 def is_comparison(data: Fields) -> bool:
     """Return whether the file compares algorithms (``lab.scenarios.comparing``) and has no steps."""
     return CASES in data
@@ -203,13 +194,13 @@ def load(scenario: str, variant: str | None = None) -> Script:
 @cache
 def source(scenario: str) -> Fields:
     """Return the content of a scenario's file. Raises ScriptError."""
-    file = resources.files("milena.lab.scenarios").joinpath(f"{scenario}.yaml")
+    file = resources.files("milena.lab.scenarios").joinpath(scenario + SUFFIX)
     if not file.is_file():
         known = all_scenarios()
         raise ScriptError(f"no scenario {scenario!r}{nearest(scenario, known)}; there are {', '.join(known)}")
-    data = parse(file.read_text(), f"{scenario}.yaml")
+    data = parse(file.read_text(), scenario + SUFFIX)
     if data["id"] != scenario:
-        raise ScriptError(f"{scenario}.yaml has the id {data['id']}")
+        raise ScriptError(f"{scenario}{SUFFIX} has the id {data['id']}")
     return data
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from milena.lab.scenarios.heads import all_scenarios
 from milena.lab.scenarios.script import (
     ScriptError,
-    all_scenarios,
     is_comparison,
     load,
     node_id,

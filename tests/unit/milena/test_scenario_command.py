@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from milena.command_line.errors import UsageError, UserError
-from milena.commands.scenario import command
+from milena.commands.scenario import choice
 from milena.commands.scenario.command import main
-from milena.lab.scenarios.script import all_scenarios, is_comparison, source
+from milena.lab.scenarios.heads import GROUPS, all_scenarios
+from milena.lab.scenarios.script import is_comparison, source
 
 THREE = """
 id: mine
@@ -40,8 +41,22 @@ def written(tmp_path: Path, text: str) -> str:
 
 def test_every_scenario_is_listed_with_its_variants(capsys: pytest.CaptureFixture[str]) -> None:
     lines = output(capsys, "list").splitlines()
-    assert [line.split()[0] for line in lines] == all_scenarios()
-    assert next(line for line in lines if line.startswith("kip279_unclean")).endswith("[plain, kip101]")
+    assert sorted(line.split()[0] for line in lines if line.startswith("  ")) == all_scenarios()
+    assert next(line for line in lines if line.startswith("  kip279_unclean")).endswith("[plain, kip101]")
+    assert next(line for line in lines if line.startswith("  kafka_17428")).endswith("[in simulation only]")
+
+
+def test_the_list_is_grouped_by_document(capsys: pytest.CaptureFixture[str]) -> None:
+    groups = [group.splitlines() for group in output(capsys, "list").split("\n\n")]
+    assert [title for title, *_ in groups] == list(GROUPS.values())
+    assert {line[:8] for line in groups[0][1:]} == {"  kip405"}
+
+
+def test_the_list_is_printed_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    found = {one["id"]: one for one in json.loads(output(capsys, "list", "--json"))}
+    assert sorted(found) == all_scenarios()
+    assert found["kip279_unclean"]["variants"] == ["plain", "kip101"]
+    assert found["kip279_unclean"]["document"] == "KIP-279, scenario 2"
 
 
 @pytest.mark.parametrize("scenario", all_scenarios())
@@ -136,7 +151,7 @@ def test_a_scenario_file_is_shown_in_json(capsys: pytest.CaptureFixture[str]) ->
 def test_a_scenario_that_cannot_run_on_processes_is_skipped_with_its_reason(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command, "all_scenarios", lambda: ["kafka_17428"])
+    monkeypatch.setattr(choice, "all_scenarios", lambda: ["kafka_17428"])
     (line,) = output(capsys, "run", "--all", "-q", "--on", "processes").splitlines()
     assert line.startswith("kafka_17428: skipped: only with --on simulation: The disk is made to fail")
 

@@ -63,6 +63,7 @@ class BrokerLabCommands:
             "remote_segments": self.remote_segments,
             "metric": self.metric,
             "fetchers": self.fetchers,
+            "follower_transitions": self.follower_transitions,
             "image": self.image,
         }
 
@@ -74,6 +75,11 @@ class BrokerLabCommands:
     def fetchers(self) -> list[dict[str, object]]:
         """the fetchers of all followed partitions: topic, partition, state, offset, leader, lag"""
         return self._node.fetchers.describe()
+
+    def follower_transitions(self, since: int = 0) -> list[dict[str, object]]:
+        """since=0: the changes of followers' states with greater numbers: at (monotonic s), topic, partition, from, to,
+        event, offset, leader epoch; when BuildingRemoteLogAux ends also the segment with the epochs"""
+        return self._node.fetchers.transitions.since(since)
 
     def read_log(self, topic: str, partition: int, from_: int = 0, max: int = 1000) -> list[list[object]]:
         """topic, partition, from=0, max=1000: [offset, value, leader epoch] of the records in the log here"""

@@ -41,3 +41,5 @@ class Runtime:
     connect_store: Callable[[str, Mapping[str, object]], tuple[object, str]] = connect
     """Given URL and options, the fsspec file system of an object store and the path in it. May block. Raises
     ImportError, ValueError, and what the store's library raises."""
+    lab: bool = False
+    """Whether the node keeps what only lab commands return."""

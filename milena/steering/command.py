@@ -44,7 +44,7 @@ OF_PROCESSES: dict[str, Callable[[SteeredNode], str | None]] = {
 OF_NODES = (
     "hold", "drop", "delay", "disconnect", "fail", "trace", "traced", "release", "wait", "rules", "clear", "help",
     "cut", "heal", "links", "ready", "image", "describe_partition", "read_log", "roll", "flush", "retention", "tiering",
-    "remote_segments", "metric", "fetchers", "brokers", "partitions", "fail_disk",
+    "remote_segments", "metric", "fetchers", "follower_transitions", "brokers", "partitions", "fail_disk",
     "fill_disk", "slow_disk", "jump_clock", "break_tier", "lost_objects",
     "troubles",
 )  # fmt: skip
@@ -77,7 +77,7 @@ COMMAND = CommandLine(
     "  trace, traced                              record requests with their responses, and show them\n"
     "  release, wait, rules, clear                release the requests of a rule, wait for its hits, list rules\n"
     "  cut, heal, links                           cut the link with peer=, direction=in, out or both\n"
-    "  describe_partition, read_log, roll, retention, metric, fetchers, image of brokers\n"
+    "  describe_partition, read_log, roll, retention, metric, fetchers, follower_transitions, image of brokers\n"
     "  brokers, partitions, image                                            of the controller\n"
     "A peer is a node id or a prefix of a client id.",
     [Option("--dir", "the cluster's directory", "DIR", default=DEFAULT_DIR)],

@@ -58,6 +58,7 @@ class Lab:
             disk=self._disk,
             tier_disk=self._tier.disk,
             connect_store=self._tier.connect_store,
+            lab=True,
         )
         """The ports that the node must use."""
         self._listener = CommandListener(cluster.socket(name), self._commands, runtime.new_tasks("commands"))

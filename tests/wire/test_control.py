@@ -21,7 +21,12 @@ from tests.wire.raw import connected, is_closed
 from tests.wire.waiting import wait_until
 
 SAMPLE = re.compile(r'([a-z_]+)(\{[a-z_]+="[^"]*"(?:,[a-z_]+="[^"]*")*\})? (-?\d+(?:\.\d+)?(?:e-?\d+)?|[+-]Inf|NaN)')
-OWN = ("milena_remote_uncompacted_replicas", "milena_build_info", "milena_contained_errors")
+OWN = (
+    "milena_remote_uncompacted_replicas",
+    "milena_follower_partitions",
+    "milena_build_info",
+    "milena_contained_errors",
+)
 """Metrics that Kafka does not have."""
 KAFKA = (
     "kafka_cluster_",

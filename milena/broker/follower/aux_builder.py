@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Final
 from milena.broker.follower.fetch_states import Event, FetchState
 from milena.broker.follower.follower_state import FollowerState, lookup_error_event
 from milena.broker.follower.leader_link import EpochEnd, LeaderLink, ListedOffset
+from milena.broker.follower.transition_log import SourceSegment
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.schemas.undecodable import DecodeError
 from milena.protocol.types import LeaderEpoch, Offset
+from milena.protocol.uuids import to_text
 from milena.runtime.tasks import TaskHandle, Tasks
 
 if TYPE_CHECKING:
@@ -126,8 +128,9 @@ class AuxBuilder:
         aux = await build_aux_state(tier, partition, start, lambda epoch: self._end_of_epoch(follower, epoch))
         if not self._is_valid(follower):
             return None
+        source = SourceSegment(to_text(aux.source.id), aux.source.start_offset, aux.source.end_offset)
         return follower.start_in_tier(
-            start.offset, log_start=start.log_start, epochs=aux.epochs, producers=aux.producers
+            start.offset, log_start=start.log_start, epochs=aux.epochs, producers=aux.producers, source=source
         )
 
     # -- offsets of the leader

@@ -14,7 +14,8 @@ Offset out of range, Followers that begin in the tier).
     any of them --(fenced, or the log has failed)--> FAILED, until the metadata has another leader epoch
 
 After a transition that pauses, the fetcher sends nothing for the partition for a while, at most
-``replica.fetch.backoff.ms``. Everything here is a pure function of its arguments.
+``replica.fetch.backoff.ms``. A follower also pauses if FETCHING ends by an event that it has handled since its last
+accepted fetch: what it has done did not help. Everything here is a pure function of its arguments.
 """
 
 from __future__ import annotations
@@ -74,6 +75,10 @@ class Event(Enum):
     """The leader has a later leader epoch."""
     BROKEN = auto()
     """The local log has failed."""
+
+
+PROGRESS: Final = frozenset({Event.EPOCHS_AGREE, Event.EPOCHS_UNDECIDED, Event.RECORDS, Event.DIVERGED})
+"""The events after which the leader has accepted a request of the follower for its log."""
 
 
 class Transition(NamedTuple):

@@ -166,16 +166,6 @@ class Fetcher:
             return
         before = follower.state
         follower.advance(event)
-        if follower.state is FetchState.FAILED:
-            partition = follower.partition
-            # A follower is fenced in every election until it has applied the new metadata: that is not an error.
-            (self._log.info if event is Event.FENCED else self._log.error)(
-                "partition failed",
-                topic=partition.topic,
-                partition=partition.index,
-                leader_epoch=follower.leader_epoch,
-                reason=event.name,
-            )
         if follower.state is not before or follower.paused or _has_unsynced(follower):
             self._dequeue(follower)
             self._enqueue(follower)

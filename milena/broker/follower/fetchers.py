@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -12,6 +13,7 @@ from milena.broker.follower.fetch_states import FetchState
 from milena.broker.follower.fetcher import Fetcher, FetcherContext
 from milena.broker.follower.follower_state import FollowerState
 from milena.broker.follower.leader_link import LeaderLink, LinkSettings
+from milena.broker.follower.transition_log import TransitionLog
 from milena.broker.replica.partition import Partition
 from milena.broker.replica.replication_quotas import ReplicaQuota
 from milena.config.node_config import NodeConfig
@@ -48,6 +50,7 @@ class Fetchers:
         """``broker_epoch``: returns this broker's current epoch, which is sent with each fetch (KIP-903)."""
         self.tier: Tier | None = None
         """The tier, for followers that start there; None without one."""
+        self.transitions: Final = TransitionLog(runtime.clock, keeps=runtime.lab)
         self._runtime = runtime
         self._tasks = tasks
         self._node_id = NodeId(config.node_id)
@@ -86,7 +89,7 @@ class Fetchers:
             if assigned_follower.partition is partition and assigned_follower.is_current and fetcher.leader == leader:
                 return
         try:
-            follower = FollowerState(partition)
+            follower = FollowerState(partition, self.transitions)
         except KafkaError as error:
             self._log.error("cannot follow", topic=partition.topic, partition=partition.index, reason=error.message)
             self.unfollow(partition)
@@ -238,3 +241,10 @@ class Fetchers:
             "Fetchers that have ended with an error.",
             **client,
         )
+        self._metrics.gauge_of_each(
+            "milena_follower_partitions", self._partitions_by_state, "Followed partitions by the state of the follower."
+        )
+
+    def _partitions_by_state(self) -> list[tuple[dict[str, str], float]]:
+        counts = Counter(follower.state for follower in self._followers())
+        return [({"state": state.value}, counts[state]) for state in FetchState]

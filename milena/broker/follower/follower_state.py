@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from milena.broker.follower.fetch_states import Event, FetchState, event_of, initial_state, transition
+from milena.broker.follower.fetch_states import PROGRESS, Event, FetchState, event_of, initial_state, transition
+from milena.broker.follower.transition_log import SourceSegment, StateChange, TransitionLog
 from milena.broker.follower.truncation import truncation_for
 from milena.broker.replica.partition import Partition
 from milena.node.metrics import Counter
@@ -45,7 +46,9 @@ class FollowerState:
     not applied to it."""
 
     __slots__ = (
+        "_handled",
         "_log_events",
+        "_transitions",
         "caught_up",
         "consecutive_errors",
         "lag",
@@ -56,10 +59,11 @@ class FollowerState:
         "partition",
         "paused",
         "sent",
+        "source_segment",
         "state",
     )
 
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, partition: Partition, transitions: TransitionLog) -> None:
         """Determine the first state; a log without epochs is truncated to its high watermark. Raises KafkaError
         KAFKA_STORAGE_ERROR."""
         self.partition: Final = partition
@@ -68,7 +72,12 @@ class FollowerState:
         self.paused = False
         """Whether no request is sent for it now, after an error or because of a quota."""
         self.consecutive_errors = 0
-        """The number of consecutive RETRIABLE events."""
+        """The number of errors since the last event in PROGRESS: RETRIABLE, or an event in ``_handled``."""
+        self._handled: frozenset[Event] = frozenset()
+        """The events that have ended FETCHING since the last RETRIABLE event or event in PROGRESS."""
+        self.source_segment: SourceSegment | None = None
+        """The segment whose leader epochs were read when the auxiliary state was built."""
+        self._transitions = transitions
         self.local_log_emptied = False
         """Whether the last truncation removed all local records, while others are in the tier."""
         self.last_error = ""
@@ -92,6 +101,7 @@ class FollowerState:
             self._truncate(truncate_to)
         if log.remote_enabled and not tiering.epochs_reach_start(log):
             self._rebuild_unless_in_sync()
+        self._note_state(None, None)
 
     def __repr__(self) -> str:
         return f"<{self.partition.topic}-{self.partition.index} {self.state.value} at {self.log.log_end_offset}>"
@@ -114,8 +124,27 @@ class FollowerState:
 
     def advance(self, event: Event) -> None:
         """Apply an event. Raises BrokenInvariant if it is impossible in this state."""
-        self.state, self.paused = transition(self.state, event)
-        self.consecutive_errors = self.consecutive_errors + 1 if event is Event.RETRIABLE else 0
+        before = self.state
+        self.state, self.paused = transition(before, event)
+        if event in PROGRESS:
+            self.consecutive_errors, self._handled = 0, frozenset()
+        elif before is FetchState.FETCHING and self.state is not before:
+            self.paused = event in self._handled
+            self.consecutive_errors += self.paused
+            self._handled |= {event}
+        elif event is Event.RETRIABLE:
+            self.consecutive_errors += 1
+            self._handled = frozenset()  # it pauses now, and what it did may not have been complete
+        if self.state is not before:
+            self._note_state(before, event)
+
+    def _note_state(self, before: FetchState | None, event: Event | None) -> None:
+        partition = self.partition
+        segment = self.source_segment if event is Event.BUILT else None
+        end = self.log.log_end_offset
+        self._transitions.add(
+            StateChange(partition.topic, partition.index, self.leader_epoch, before, self.state, event, end, segment)
+        )
 
     def pause(self, maximum: float) -> float:
         """Seconds to pause after an error, at most ``maximum``. The first pauses are short: a new leader often applies
@@ -189,13 +218,6 @@ class FollowerState:
         log = self.log
         if not log.remote_enabled:
             return Event.RETRIABLE  # the topic's configuration has not arrived yet
-        self._log_events.info(
-            "leader's log moved to the tier",
-            topic=self.partition.topic,
-            partition=self.partition.index,
-            leader_epoch=self.leader_epoch,
-            offset=log.log_end_offset,
-        )
         try:
             tiering.clear_local(log)
         except KafkaError as error:
@@ -222,25 +244,25 @@ class FollowerState:
             self.log.truncate_fully_and_start_at(leader_start)
         except KafkaError as error:
             return self._failed(error)
+        self.source_segment = None
         return Event.BUILT
 
     def start_in_tier(
-        self, offset: Offset, *, log_start: Offset, epochs: Iterable[EpochEntry], producers: bytes
+        self,
+        offset: Offset,
+        *,
+        log_start: Offset,
+        epochs: Iterable[EpochEntry],
+        producers: bytes,
+        source: SourceSegment,
     ) -> Event:
         """Start at ``offset``, after the records in the tier, with their auxiliary state (docs/kafka-semantics.md:
-        Followers that begin in the tier)."""
+        Followers that begin in the tier). ``source``: the segment that the epochs come from."""
         try:
             tiering.start_in_tier(self.log, offset, log_start=log_start, epochs=epochs, snapshot=producers)
         except KafkaError as error:
             return self._failed(error)
-        self._log_events.info(
-            "remote log auxiliary state built",
-            topic=self.partition.topic,
-            partition=self.partition.index,
-            leader_epoch=self.leader_epoch,
-            log_start=log_start,
-            offset=offset,
-        )
+        self.source_segment = source
         self.partition.changed()
         return Event.BUILT
 

@@ -75,6 +75,7 @@ class Machine:
             new_tasks=new_tasks,
             contained=contained,
             fatal=fatal,
+            lab=True,
         )
 
     def kill(self) -> None:

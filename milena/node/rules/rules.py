@@ -216,7 +216,7 @@ class Rules:
 
     def __init__(
         self,
-        clock: Clock | None = None,
+        clock: Clock,
         name_of: Callable[[UUID], str | None] = lambda _: None,
         random: Randomness | None = None,
         session: SessionPartitions | None = None,
@@ -232,7 +232,6 @@ class Rules:
 
     def add(self, rule: Rule) -> int:
         """Add a rule. Returns its number."""
-        assert rule.action is not RuleAction.DELAY or self._clock is not None, "a delay needs a clock"
         rule.number = self._next
         self._next += 1
         self._rules[rule.number] = rule
@@ -285,7 +284,7 @@ class Rules:
             if rule.action is RuleAction.TRACE:
                 rule.hits += 1
                 self._hit.set()
-                ctx.answers = TracedAnswers(rule.exchanges, ctx.answers, body)
+                ctx.answers = TracedAnswers(self._clock, rule.exchanges, ctx.answers, body)
                 continue  # tracing does not change the request: later rules apply, too
             if rule.side is Side.RESPONSE:
                 ctx.answers = InterceptedAnswers(self, rule, ctx.answers, dispatcher, body)
@@ -325,7 +324,6 @@ class Rules:
                 copied = memoryview(bytearray(body))
                 rule.held[ctx] = lambda: proceed(copied)
                 if rule.action is RuleAction.DELAY:
-                    assert self._clock is not None
                     self._clock.call_later(rule.seconds, lambda: self._release_request(rule, ctx))
             case RuleAction.DISCONNECT:
                 ctx.disconnect("a rule cut the connection")

@@ -20,6 +20,7 @@ from milena.protocol.errors import ErrorCode
 from milena.protocol.requests import messages
 from milena.protocol.requests.frames import part_length
 from milena.protocol.schemas.undecodable import DecodeError
+from milena.runtime.clock import Clock
 from milena.runtime.network import Part
 
 KEPT: Final = 1000
@@ -34,6 +35,9 @@ class Exchange(NamedTuple):
     client_id: str | None
     request: bytes
     response: bytes
+    at: float
+    """When the request was read, in monotonic seconds of the node's clock."""
+    answered_at: float
 
     def as_json(self) -> dict[str, object]:
         """Return the exchange as JSON values. Byte fields are replaced by their lengths; ``request_bytes`` is the
@@ -50,6 +54,8 @@ class Exchange(NamedTuple):
             "request": request,
             "request_bytes": len(self.request),
             "response": response,
+            "at": self.at,
+            "answered_at": self.answered_at,
         }
 
 
@@ -71,9 +77,10 @@ def body_of(parts: Sequence[Part]) -> bytes:
 class TracedAnswers(AnswersDecorator):
     """Records a request and its answer when the request is answered."""
 
-    __slots__ = ("_exchanges", "_request")
+    __slots__ = ("_clock", "_exchanges", "_request")
 
-    def __init__(self, exchanges: Exchanges, answers: Answers, body: memoryview) -> None:
+    def __init__(self, clock: Clock, exchanges: Exchanges, answers: Answers, body: memoryview) -> None:
+        self._clock = clock
         self._exchanges = exchanges
         super().__init__(answers)
         self._request = bytes(body)
@@ -81,8 +88,9 @@ class TracedAnswers(AnswersDecorator):
     def answered(self, ctx: RequestContext) -> None:
         header, parts = ctx.header, ctx.parts
         if parts:
+            times = ctx.received_at, self._clock.monotonic()
             self._exchanges.append(
-                Exchange(header.api_key, header.api_version, header.client_id, self._request, body_of(parts))
+                Exchange(header.api_key, header.api_version, header.client_id, self._request, body_of(parts), *times)
             )
         ctx.answers = self._answers
         ctx.answers.answered(ctx)

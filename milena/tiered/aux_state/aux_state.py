@@ -50,6 +50,8 @@ class AuxState(NamedTuple):
     epochs: Sequence[EpochEntry]
     producers: bytes
     """A producer snapshot."""
+    source: RemoteLogSegmentMetadata
+    """The segment that the epochs come from."""
 
 
 class CorruptAuxState(RemoteStorageError):
@@ -72,7 +74,7 @@ async def build_aux_state(tier: Tier, partition: TopicIdPartition, start: LocalS
             raise RemoteResourceNotFound(f"the tier has no segment with offset {before} in leader epoch {epoch}")
         # Such a segment's later records may differ from the leader's.
         epochs = [entry for entry in await _epochs_of(tier, source) if entry.start <= before]
-    return AuxState(epochs, await producers_at(tier.storage, cache, start.offset, epochs, start.log_start))
+    return AuxState(epochs, await producers_at(tier.storage, cache, start.offset, epochs, start.log_start), source)
 
 
 def newest(

@@ -120,7 +120,7 @@ class Leader:
             apis=ApiTable(PACKAGE, apis),
             limits=ServerLimits(),
             metrics=Metrics(),
-            rules=Rules(),
+            rules=Rules(runtime.clock),
         )
         await self._server.start()
 

@@ -30,9 +30,10 @@ class Node(FakeNode):
 
 @contextlib.asynccontextmanager
 async def client() -> AsyncIterator[tuple[Client, Running]]:
-    node, metrics, rules = Node(), Metrics(), Rules()
+    runtime, node, metrics = real_runtime(), Node(), Metrics()
+    rules = Rules(runtime.clock)
     server = Server(
-        real_runtime(),
+        runtime,
         node,
         node_id=1,
         role=Role.BROKER,

@@ -117,6 +117,22 @@ class TestHolding:
             assert asyncio.get_running_loop().time() - begin >= 0.03
             await client.close()
 
+    async def test_a_trace_has_the_times_of_a_request_and_of_its_answer(self) -> None:
+        async with running() as r:
+            lab_commands = commands_of(r)
+            before = r.server.monotonic()
+            rule = (await lab_commands.call("trace", api="PRODUCE"))["rule"]
+            held = (await lab_commands.call("hold", api="PRODUCE"))["rule"]
+            client = await r.client()
+            produce(client, "t", 0)
+            await lab_commands.call("wait", rule=held)
+            between = r.server.monotonic()
+            await lab_commands.call("release", rule=held)
+            await client.receive()
+            (exchange,) = await lab_commands.call("traced", rule=rule)
+            assert before <= exchange["at"] <= between <= exchange["answered_at"] <= r.server.monotonic()
+            await client.close()
+
     async def test_a_stopping_server_forgets_what_is_held(self) -> None:
         async with running() as r:
             lab_commands = commands_of(r)

@@ -254,7 +254,8 @@ def test_no_producers_are_searched_before_the_log_start() -> None:
         leader = Leader(written(bench, [0] * 8, [2, 4, 7]))
         await carry(bench, leader.log, 4)
         state = await build(bench, leader, 5, log_start=4)
-        assert state == AuxState(list(epochs({0: 0})), NO_PRODUCERS)
+        assert (state.epochs, state.producers) == (list(epochs({0: 0})), NO_PRODUCERS)
+        assert (state.source.start_offset, state.source.end_offset) == (4, 6)
 
     built(scenario)
 

@@ -6,6 +6,7 @@ import pytest
 
 from milena.broker.follower.fetch_states import Event, FetchState
 from milena.broker.follower.follower_state import FollowerState
+from milena.broker.follower.transition_log import TransitionLog
 from milena.node.metrics import Counter
 from milena.protocol.errors import ErrorCode
 from milena.protocol.requests.fetch_response import EpochEndOffset, FetchedPartition
@@ -32,7 +33,7 @@ def follow(bench: Bench, *held: tuple[int, int], high_watermark: int = 0, epoch:
         log.append_as_follower(records(log.log_end_offset, count, of_epoch))
     partition.online_log.set_high_watermark(Offset(high_watermark))
     partition.become(image)
-    one = FollowerState(partition)
+    one = FollowerState(partition, TransitionLog(bench.clock, keeps=False))
     one.sent = one.next_position
     return one
 

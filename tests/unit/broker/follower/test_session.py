@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from milena.broker.follower.follower_state import FollowerState
 from milena.broker.follower.session import FollowerSession, SessionFetch
+from milena.broker.follower.transition_log import TransitionLog
 from milena.broker.replica.fetch_sessions import FetchSessions, RequestedPartition
 from milena.node.metadata.image import PartitionImage
 from milena.protocol.errors import ErrorCode, KafkaError
@@ -33,7 +34,7 @@ def following(bench: Bench, name: str = "t", image: PartitionImage | None = None
     image = image or led_by(OTHER, replicas=(OTHER, 1))
     partition = bench.host(bench.topic(name, image), 0)
     partition.become(image)
-    return FollowerState(partition)
+    return FollowerState(partition, TransitionLog(bench.clock, keeps=False))
 
 
 def requested_topics(fetch: SessionFetch) -> list[str]:

@@ -287,7 +287,7 @@ function drawnMarks(marks, scale, bar) {
 function spoken(log) {
   const runs = runsOf(log).map((run) => `offsets ${run.first} to ${run.end - 1} in LE-${run.epoch}`);
   const marks = (log.marks ?? []).map((mark) => `${mark.name} ${mark.offset}${mark.moved ? " (moved)" : ""}`);
-  const state = [log.about, log.stopped && "stopped"].filter(Boolean);
+  const state = [log.about].filter(Boolean);
   return `${[log.name, ...state].join(", ")}: ${[...(runs.length > 0 ? runs : ["no records"]), ...marks].join("; ")}`;
 }
 

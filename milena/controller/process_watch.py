@@ -18,21 +18,16 @@ from typing import Final
 from milena.controller.commands.brokers import Registration
 from milena.controller.state.state import ControllerState
 from milena.node.api import Caller
-from milena.node.framing import KafkaFramer
+from milena.node.links.probe import Prober
 from milena.node.metadata.image import BrokerImage
-from milena.protocol.requests.frames import ReceiveBuffers
-from milena.protocol.requests.memory_budget import MemoryBudget
 from milena.runtime.context import Runtime
 from milena.runtime.logging import get_logger
-from milena.runtime.network import Connection
 from milena.runtime.tasks import Tasks
 
-CONNECT_TIMEOUT: Final = 1.0
 PAUSES: Final = (0.0, 0.05, 0.1, 0.2, 0.4)
 """Seconds before each check: a dying process may close its connections before its listeners."""
 REFUSALS: Final = 2
 """Checks in a row in which all listeners must refuse."""
-MAX_ANSWER: Final = 1 << 20
 
 Address = tuple[str, int]
 
@@ -63,7 +58,7 @@ class ProcessWatch:
         self._state = state
         self._fence = fence
         self._watched: dict[int, _Watched] = {}
-        self._buffers = ReceiveBuffers(MemoryBudget(MAX_ANSWER, runtime.clock.monotonic))
+        self._prober = Prober(runtime)
         self._closed = False
         self._log = get_logger("controller")
 
@@ -119,7 +114,7 @@ class ProcessWatch:
         later."""
         seen = []
         for endpoint in broker.endpoints:
-            if await self._connect((endpoint.host, endpoint.port)) is None:
+            if await self._prober.error_of(endpoint.host, endpoint.port) is None:
                 seen.append((endpoint.host, endpoint.port))
         if not watched.gone:
             watched.seen_listening = tuple(seen)
@@ -147,32 +142,6 @@ class ProcessWatch:
 
     async def _all_refuse(self, watched: _Watched) -> bool:
         for address in watched.seen_listening:
-            if await self._connect(address) != errno.ECONNREFUSED:
+            if await self._prober.error_of(*address) != errno.ECONNREFUSED:
                 return False
         return True
-
-    async def _connect(self, address: Address) -> int | None:
-        """Connect and close again. Return None if the connection was accepted, else the errno."""
-        framer = KafkaFramer(self._buffers, MAX_ANSWER)
-        try:
-            connection = await self._runtime.network.connect(*address, framer, _Silent(), timeout=CONNECT_TIMEOUT)
-        except OSError as error:
-            return error.errno or errno.EIO
-        connection.close()
-        return None
-
-
-class _Silent:
-    """Sends nothing and ignores what it receives."""
-
-    def connection_made(self, connection: Connection) -> None:
-        pass
-
-    def frame_received(self, frame: memoryview) -> None:
-        pass
-
-    def writable(self) -> None:
-        pass
-
-    def connection_lost(self, error: Exception | None) -> None:
-        pass

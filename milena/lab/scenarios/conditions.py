@@ -9,6 +9,7 @@
     follows: {B: A}         B is a follower of A, and knows that
     log_end: {B: 11}, committed: {A: 10}
     registered: {B: $B1}    the broker has registered again since the broker epoch $B1
+    listens: [B]            a starting broker accepts connections
     in_step: [A]            a broker has applied the metadata that the controller had when it was asked
     hits: {rule: 1}         a rule has this many hits
     moved: A                the log of its replica is in the directory to which it was moved
@@ -19,6 +20,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Final
 
@@ -28,6 +30,7 @@ from milena.lab.scenarios.reading import counted_states
 from milena.lab.scenarios.script import THE_PARTITION, Fields, Partition, node_id, partition_of
 from milena.lab.scenarios.stage import Condition, Stage
 from milena.lab.scenarios.tables import TableError
+from milena.node.links.probe import Prober
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentState
 
 NONE: Final = "none"
@@ -123,6 +126,13 @@ async def _registered_again(stage: Stage, wanted: Mapping[str, int]) -> str | No
     return None
 
 
+async def _listens(stage: Stage, wanted: list[str]) -> str | None:
+    for broker in wanted:
+        if (error := await Prober(stage.driver.runtime).error_of(*stage.driver.address(broker))) is not None:
+            return f"{broker} does not listen: {os.strerror(error)}"
+    return None
+
+
 async def _in_step(stage: Stage, wanted: list[str]) -> str | None:
     for broker in wanted:
         known, there_is = [(await stage.command(node, "image"))["offset"] for node in (broker, CONTROLLER)]
@@ -178,6 +188,7 @@ CONDITIONS: Final[Mapping[str, Condition]] = {
     "log_end": _log_end,
     "committed": _committed,
     "registered": _registered_again,
+    "listens": _listens,
     "in_step": _in_step,
     "hits": _hits,
     "moved": _moved,

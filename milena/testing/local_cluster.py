@@ -17,7 +17,7 @@ from typing import NamedTuple
 from milena.command_line.errors import UserError
 from milena.steering.caller import NodeCommands
 from milena.steering.nodes import SteeredNode
-from milena.up import nodes_file
+from milena.up import detached, nodes_file
 from milena.up.layout import ClusterDir
 from milena.up.processes import PARENT_FD, runs
 
@@ -47,6 +47,8 @@ class LocalCluster:
         alive: int,
         bootstrap: str,
         environment: Mapping[str, str],
+        *,
+        is_detached: bool = False,
     ) -> None:
         self.directory = directory
         self.bootstrap = bootstrap
@@ -54,6 +56,7 @@ class LocalCluster:
         self._up = process
         self._alive = alive
         self._environment = environment
+        self._is_detached = is_detached
         self._layout = ClusterDir(directory)
         self._restarted: list[subprocess.Popen[str]] = []
 
@@ -69,19 +72,22 @@ class LocalCluster:
         options: Sequence[str] = (),
         lab: bool = False,
         environment: Mapping[str, str] | None = None,
+        detach: bool = False,
     ) -> LocalCluster:
         """Start a cluster and wait until it is ready. Port 0: free ports. ``topics`` are ``name:partitions:replicas``,
-        ``environment`` is added to this process's environment for all processes.
+        ``environment`` is added to this process's environment for all processes. ``detach``: the cluster outlives this
+        process, as that of `milena up --detach`; `milena down` and ``stop`` end it.
 
         Raises UserError with the command's error if it does not start.
         """
         command = [*MILENA, "up", "--dir", os.fspath(directory), "--brokers", str(brokers), "--port", str(port)]
         command += [word for key, value in (overrides or {}).items() for word in ("--override", f"{key}={value}")]
         command += ["--lab"] if lab else []
+        command += ["--detach"] if detach else []
         command += [word for topic in topics for word in ("--topic", topic)]
         os.makedirs(directory, exist_ok=True)
         log = os.path.join(os.fspath(directory), "up.stderr")
-        # The cluster ends with this process, even if that is killed: the pipe then reaches end of file.
+        # A cluster that is not detached ends with this process, even if that is killed: the pipe reaches end of file.
         inherited = {**os.environ, **(environment or {})}
         reading, alive = os.pipe()
         with open(log, "w") as errors:
@@ -91,7 +97,7 @@ class LocalCluster:
                 stderr=errors,
                 text=True,
                 pass_fds=[reading],
-                env={**inherited, PARENT_FD: str(reading)},
+                env=inherited if detach else {**inherited, PARENT_FD: str(reading)},
             )
         os.close(reading)
         assert process.stdout is not None
@@ -103,11 +109,11 @@ class LocalCluster:
             with open(log) as errors:
                 raise UserError(f"milena up: {errors.read().strip()}")
         bootstrap = line.strip().removeprefix("ready bootstrap=")
-        return cls(os.fspath(directory), process, alive, bootstrap, inherited)
+        return cls(os.fspath(directory), process, alive, bootstrap, inherited, is_detached=detach)
 
     @property
     def pid(self) -> int:
-        """The supervisor's process."""
+        """The supervisor's process. Of a detached cluster: of the ended command that has started it."""
         return self._up.pid
 
     @property
@@ -189,7 +195,9 @@ class LocalCluster:
 
     def stop(self) -> None:
         """Stop all nodes cleanly. Idempotent."""
-        if self._up.poll() is None:
+        if self._is_detached:
+            detached.stop(self._layout)
+        elif self._up.poll() is None:
             self._up.terminate()
         self._reap()
 

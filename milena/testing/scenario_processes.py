@@ -39,8 +39,9 @@ class ProcessDriver:
     """Implements ``lab.scenarios.driver.Driver``. All nodes start together with the controller; those that the scenario
     has not started yet are idle."""
 
-    def __init__(self, directory: str, script: Script, runtime: Runtime) -> None:
+    def __init__(self, directory: str, script: Script, runtime: Runtime, *, detach: bool = False) -> None:
         self._script = script
+        self._detach = detach
         self._commands: dict[str, Sequence[str]] = {}
         """Processes that the supervisor does not start, by node."""
         self._layout = ClusterDir(directory)
@@ -80,6 +81,7 @@ class ProcessDriver:
             brokers=len(brokers),
             overrides={**QUICK, **tier_settings(self._script, self._tier), **self._script.nodes},
             options=options,
+            detach=self._detach,
         )
         for node in (CONTROLLER, *brokers):
             self.replace(node, self._script.peers.get(node))
@@ -165,19 +167,27 @@ class ProcessDriver:
         return SteeredNode(self._layout, self._running.controller.id if node == CONTROLLER else node_id(node))
 
 
-async def play_on_processes(script: Script, directory: str, *, watch: Watch = silent) -> list[str]:
+async def play_on_processes(script: Script, directory: str, *, watch: Watch = silent, keep: bool = False) -> list[str]:
     """Run a scenario. Return the replicas after each step. ``watch`` as in ``play``; ``directory`` must be new.
+    ``keep``: leave the cluster running at the end of the scenario, also if it has failed.
 
     Raises ScriptError, ScenarioFailed.
     """
     runtime = real_runtime(_failed)
-    driver = ProcessDriver(directory, script, runtime)
+    driver = ProcessDriver(directory, script, runtime, detach=keep)
+    at_end = False
     try:
-        return await play(script, driver, watch)
+        shown = await play(script, driver, watch)
+        at_end = True
+    except ScenarioFailed:
+        at_end = True
+        raise
     finally:
-        await driver.close()
+        if not (keep and at_end):
+            await driver.close()
         assert isinstance(runtime.disk, RealDisk)
         runtime.disk.close()
+    return shown
 
 
 def _contents(folder: str) -> dict[str, bytes]:

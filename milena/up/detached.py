@@ -83,12 +83,18 @@ def down(arguments: Sequence[str]) -> int:
         print(DOWN.help())
         return 0
     cluster = known(values.dir)
-    if not locks.is_held(cluster.lock) or not channel.notify_supervisor(cluster, 0, channel.STOP):
+    if not stop(cluster):
         print(f"no cluster runs in {cluster.path}")
-        return 0
+    return 0
+
+
+def stop(cluster: ClusterDir) -> bool:
+    """Stop a cluster, and return when it has ended; False if none runs. Raises UserError if it does not end in time."""
+    if not locks.is_held(cluster.lock) or not channel.notify_supervisor(cluster, 0, channel.STOP):
+        return False
     if locks.wait_released([cluster.lock], STOP_LIMIT):
         raise UserError(f"the cluster in {cluster.path} did not stop within {STOP_LIMIT:.0f} seconds")
-    return 0
+    return True
 
 
 def status(arguments: Sequence[str]) -> int:

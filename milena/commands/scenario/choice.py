@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -41,6 +42,15 @@ class Chosen(NamedTuple):
             return f"{self.played.id} ({self.played.variant})"
         return self.played.id
 
+    def until(self, step: int) -> Chosen:
+        """Return the scenario with its first steps up to ``step``. Raises ScriptError."""
+        if not isinstance(self.played, Script):
+            raise ScriptError(f"{self.played.id} compares algorithms and has no steps")
+        last = len(self.played.steps)
+        if not 1 <= step <= last:
+            raise ScriptError(f"--until {step}: {self.name} has the steps 1 to {last}")
+        return self._replace(played=replace(self.played, steps=self.played.steps[:step]))
+
 
 @contextmanager
 def _reported() -> Iterator[None]:
@@ -75,7 +85,9 @@ def run(values: Values, world: str) -> int:
     from milena.commands.scenario.running import Run
 
     chosen = everything() if values.all else [choice(read(one), values.variant) for one in values.scenario]
-    playing = Run(world, seed=values.seed, quiet=values.quiet, json=values.json, directory=values.dir)
+    if values.until is not None:
+        chosen = [one.until(values.until) for one in chosen]
+    playing = Run(world, seed=values.seed, quiet=values.quiet, json=values.json, directory=values.dir, keep=values.keep)
     for one in chosen:
         reason = not_playable(one, world)
         if reason is None:

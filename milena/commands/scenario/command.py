@@ -34,12 +34,15 @@ RUN = CommandLine(
         Option("--quiet", "one line per scenario, and failed steps", short="-q"),
         Option("--seed", "of the simulation", "N", default=0, convert=int),
         JSON,
+        Option("--until", "stop after this step", "STEP", convert=int),
+        Option("--keep", f"leave the cluster running ({PROCESSES}); `milena down --dir DIR` ends it"),
         Option("--dir", f"keep the cluster's files in this new directory ({PROCESSES})", "DIR"),
     ],
     [Positional("SCENARIO", "ids of `milena scenario list`, or files", many=True)],
     [
         "milena scenario run kip279_unclean",
         "milena scenario run kip279_unclean --on processes",
+        "milena scenario run kip405_5 --on processes --until 4 --keep",
         "milena scenario run mine.yaml",
         "milena scenario run --all --quiet",
         "milena scenario run kip279_alternatives --json",
@@ -97,8 +100,12 @@ def _run(values: Values) -> int:
         raise UsageError("--all and --variant exclude each other")
     if values.seed < 0:
         raise UsageError(f"--seed {values.seed}: not a number of at least 0")
-    if values.dir is not None and (world != PROCESSES or values.all or len(values.scenario) > 1):
-        raise UsageError(f"--dir is for one scenario with --on {PROCESSES}")
+    many = values.all or len(values.scenario) > 1
+    if values.until is not None and many:
+        raise UsageError("--until is for one scenario")
+    for option, is_set in (("--dir", values.dir is not None), ("--keep", values.keep)):
+        if is_set and (many or world != PROCESSES):
+            raise UsageError(f"{option} is for one scenario with --on {PROCESSES}")
     from milena.commands.scenario.choice import run
 
     return run(values, world)

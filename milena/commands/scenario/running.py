@@ -11,6 +11,7 @@ from typing import Final
 
 from milena.command_line.errors import UserError
 from milena.command_line.table import say, show_json
+from milena.commands.scenario.kept import KeptCluster
 from milena.commands.scenario.showing import case_lines, results_table, series
 from milena.lab.scenarios.comparing.cases import Comparison
 from milena.lab.scenarios.comparing.runs import Outcome, compare
@@ -28,14 +29,18 @@ SKIPPED: Final = "skipped"
 
 class Run:
     """The scenarios that one command runs. ``directory``: the directory of the cluster of processes; None for a
-    temporary one. ``json``: print one document at the end."""
+    temporary one. ``json``: print one document at the end. ``keep``: leave the cluster of processes running."""
 
-    def __init__(self, world: str, *, seed: int, quiet: bool, json: bool, directory: str | None) -> None:
+    def __init__(
+        self, world: str, *, seed: int, quiet: bool, json: bool, directory: str | None, keep: bool = False
+    ) -> None:
         self._world = world
         self._seed = seed
         self._quiet = quiet
         self._json = json
         self._directory = directory
+        self._keep = keep
+        self._kept: KeptCluster | None = None
         self._found: list[dict[str, object]] = []
         """An entry of the JSON document for each scenario."""
         self._passed = 0
@@ -58,6 +63,8 @@ class Run:
             more = self._compare(scenario)
         seconds = time.monotonic() - began
         outcome = FAILED if self._wrong else PASSED
+        if self._kept is not None:
+            more = self._kept.fields()
         self._found.append(
             {"scenario": name, "outcome": outcome.lower(), "seconds": round(seconds, 3), of: parts}
             | {"passed": self._passed, "wrong": self._wrong}
@@ -66,6 +73,8 @@ class Run:
         self._say(f"{name}: {outcome}, {self._passed} of {parts} {of}, {seconds:.1f} s")
         if not self._quiet:
             self._say("")
+        for line in () if self._kept is None else self._kept.lines():
+            self._say(line)
 
     def skip(self, name: str, reason: str) -> None:
         self._found.append({"scenario": name, "outcome": SKIPPED, "reason": reason})
@@ -94,10 +103,14 @@ class Run:
             return
         from milena.testing.scenario_processes import play_on_processes
 
-        if self._directory is not None:
-            if os.path.exists(self._directory) and os.listdir(self._directory):
-                raise UserError(f"--dir {self._directory}: not empty")
-            asyncio.run(play_on_processes(script, self._directory, watch=self._show))
+        directory = self._directory
+        if directory is not None and os.path.exists(directory) and os.listdir(directory):
+            raise UserError(f"--dir {directory}: not empty")
+        if self._keep:
+            directory = directory or tempfile.mkdtemp(prefix="milena-scenario-")
+            self._kept = KeptCluster(directory, script)
+        if directory is not None:
+            asyncio.run(play_on_processes(script, directory, watch=self._show, keep=self._keep))
             return
         with tempfile.TemporaryDirectory(prefix="milena-scenario-") as folder:
             asyncio.run(play_on_processes(script, os.path.join(folder, "cluster"), watch=self._show))

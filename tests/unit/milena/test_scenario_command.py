@@ -108,6 +108,15 @@ def test_a_variant_runs_with_its_test_peer(capsys: pytest.CaptureFixture[str]) -
     assert line.startswith("kip279_unclean (kip101): passed, 5 of 5 steps, ")
 
 
+def test_a_run_can_stop_after_a_step(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = output(capsys, "run", "kip903_wire", "--until", "2")
+    assert [line.split(":")[0] for line in shown.splitlines() if line.startswith("kip903_wire (plain)")] == [
+        "kip903_wire (plain), step 1",
+        "kip903_wire (plain), step 2",
+    ]
+    assert "kip903_wire: passed, 2 of 2 steps, " in shown
+
+
 def test_a_comparison_is_printed_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     lines = [line.split() for line in output(capsys, "run", "kip279-alternatives").splitlines()]
     assert ["proposal", "1", "0", "+32", "26", "11", "the", "same"] in lines
@@ -208,6 +217,9 @@ def test_a_step_that_cannot_be_executed_fails(
         (["run", "kip279_alternatives", "--variant", "plain"], "compares algorithms and has no variants"),
         (["run", "kip279_alternatives", "--on", "processes"], "the alternatives run on logs, not between nodes"),
         (["run", "kip279_unclean", "--variant", "kip10"], r"has no variant 'kip10' \(did you mean kip101\?\)"),
+        (["run", "kip903_wire", "--until", "6"], "--until 6: kip903_wire has the steps 1 to 5"),
+        (["run", "kip903_wire", "--until", "0"], "--until 0: kip903_wire has the steps 1 to 5"),
+        (["run", "kip279_alternatives", "--until", "1"], "compares algorithms and has no steps"),
         (["run", "kafka_17428", "--on", "processes"], "only with --on simulation: The disk is made to fail"),
         (["show", "nothing/here.yaml"], "nothing/here.yaml: No such file or directory"),
     ],
@@ -223,6 +235,9 @@ def test_a_scenario_that_cannot_run_is_an_error(arguments: list[str], said: str)
         (["run"], "needs scenarios, or --all"),
         (["run", "kip903_wire", "--on", "proceses"], r"it is simulation or processes \(did you mean processes\?\)"),
         (["run", "kip903_wire", "--dir", "x"], "--dir is for one scenario with --on processes"),
+        (["run", "kip903_wire", "--keep"], "--keep is for one scenario with --on processes"),
+        (["run", "kip903_wire", "kip903_wire", "--on", "processes", "--keep"], "--keep is for one scenario with"),
+        (["run", "--all", "--until", "1"], "--until is for one scenario"),
         (["runs"], r"no command `scenario runs` \(did you mean run\?\)"),
     ],
 )

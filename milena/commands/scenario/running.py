@@ -12,11 +12,11 @@ from typing import Final
 from milena.command_line.errors import UserError
 from milena.command_line.table import say, show_json
 from milena.commands.scenario.kept import KeptCluster
-from milena.commands.scenario.showing import case_lines, results_table, series
+from milena.commands.scenario.showing import case_lines, results_table, series, step_lines
 from milena.lab.scenarios.comparing.cases import Comparison
 from milena.lab.scenarios.comparing.runs import Outcome, compare
 from milena.lab.scenarios.heads import SIMULATION
-from milena.lab.scenarios.played import PlayedStep
+from milena.lab.scenarios.played import PlayedRun, PlayedStep, Watch, epochs_sentence
 from milena.lab.scenarios.script import Script
 from milena.lab.scenarios.simulated import play_simulated
 from milena.lab.scenarios.stage import ScenarioFailed
@@ -57,7 +57,7 @@ class Run:
         more: dict[str, object] = {}
         if isinstance(scenario, Script):
             parts, of = len(scenario.steps), "steps"
-            self._play(scenario)
+            more = {"run": self._play(scenario).as_json()}
         else:
             parts, of = len(scenario.cases), "cases"
             more = self._compare(scenario)
@@ -91,15 +91,31 @@ class Run:
             show_json(self._found)
         return 1 if FAILED.lower() in outcomes else 0
 
-    def _play(self, script: Script) -> None:
-        try:
-            self._play_in_world(script)
-        except ScenarioFailed as error:
-            self._wrong = self._wrong or [str(error)]
+    def _play(self, script: Script) -> PlayedRun:
+        run = PlayedRun(script, self._world)
 
-    def _play_in_world(self, script: Script) -> None:
+        def watch(step: PlayedStep) -> None:
+            run.steps.append(step)
+            self._show(step)
+
+        try:
+            self._play_in_world(script, watch)
+        except ScenarioFailed as error:
+            run.error = None if run.wrong is not None else str(error)
+            self._wrong = self._wrong or [str(error)]
+        if not self._quiet:
+            self._end_of(run)
+        return run
+
+    def _end_of(self, run: PlayedRun) -> None:
+        """Print which leader epochs the document's are, and what a control experiment has shown."""
+        lines = [line for line in (epochs_sentence(run.epochs), run.conclusion) if line]
+        for line in ["", *lines] if lines else []:
+            self._say(line)
+
+    def _play_in_world(self, script: Script, watch: Watch) -> None:
         if self._world == SIMULATION:
-            play_simulated(script, seed=self._seed, watch=self._show)
+            play_simulated(script, seed=self._seed, watch=watch)
             return
         from milena.testing.scenario_processes import play_on_processes
 
@@ -110,10 +126,10 @@ class Run:
             directory = directory or tempfile.mkdtemp(prefix="milena-scenario-")
             self._kept = KeptCluster(directory, script)
         if directory is not None:
-            asyncio.run(play_on_processes(script, directory, watch=self._show, keep=self._keep))
+            asyncio.run(play_on_processes(script, directory, watch=watch, keep=self._keep))
             return
         with tempfile.TemporaryDirectory(prefix="milena-scenario-") as folder:
-            asyncio.run(play_on_processes(script, os.path.join(folder, "cluster"), watch=self._show))
+            asyncio.run(play_on_processes(script, os.path.join(folder, "cluster"), watch=watch))
 
     def _show(self, step: PlayedStep) -> None:
         if step.wrong is None:
@@ -122,12 +138,7 @@ class Run:
                 return
         else:
             self._wrong = [f"{step.place}: {one}" for one in step.wrong.splitlines()]
-        lines = ["", step.place, *(f"  {line}" for line in step.compared().splitlines())]
-        if step.wrong is not None:
-            lines += ["", *(f"  wrong: {one}" for one in step.wrong.splitlines())]
-        elif step.also:
-            lines += ["", *(f"  as expected: {one}" for one in step.also)]
-        for line in lines:
+        for line in step_lines(step):
             self._say(line.rstrip())
 
     def _compare(self, comparison: Comparison) -> dict[str, object]:

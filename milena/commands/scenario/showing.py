@@ -9,8 +9,10 @@ from typing import Final
 from milena.lab.scenarios.comparing.algorithms import ALGORITHMS
 from milena.lab.scenarios.comparing.cases import Case, Comparison
 from milena.lab.scenarios.comparing.runs import Compared, Result
+from milena.lab.scenarios.events import EventKind
+from milena.lab.scenarios.played import PlayedStep
 from milena.lab.scenarios.reading import IN_TIER
-from milena.lab.scenarios.remote import tier_lines
+from milena.lab.scenarios.remote import expected_rows
 from milena.lab.scenarios.script import Fields, Script, variants_of, worlds_of
 from milena.lab.scenarios.tables import Table, side_by_side
 from milena.lab.scenarios.vocabulary import OTHERS
@@ -41,6 +43,7 @@ def described(data: Fields, script: Script) -> Iterator[str]:
     for number, step in enumerate(script.steps, 1):
         yield ""
         yield f"step {number}: {step.title}"
+        yield from quoted(step.quote)
         for name, arguments in step.actions:
             yield f"  {name} {'' if arguments is None else arguments}".rstrip()
         for what, expected in (("before", step.before), ("expected", step.expect)):
@@ -50,6 +53,31 @@ def described(data: Fields, script: Script) -> Iterator[str]:
         for name, exchanges in step.exchanges.items():
             yield f"  exchanges {name}:"
             yield from (f"    {one}" for one in exchanges)
+
+
+def step_lines(step: PlayedStep) -> Iterator[str]:
+    """Yield the lines about a step after its run: the document's sentence, what happened, the tables, and what else was
+    expected."""
+    yield ""
+    yield step.place
+    yield from quoted(step.quote)
+    for event in step.events:
+        yield f"  > {event.line}" if event.kind is EventKind.ACTION else f"      {event.line}"
+    if step.events:
+        yield ""
+    yield from (f"  {line}" for line in step.compared().splitlines())
+    if step.wrong is not None:
+        yield ""
+        yield from (f"  wrong: {one}" for one in step.wrong.splitlines())
+    elif step.checks:
+        yield ""
+        yield from (f"  as expected: {check.text}" for check in step.checks)
+
+
+def quoted(quote: str | None) -> Iterator[str]:
+    """Yield the lines of a sentence of the document."""
+    if quote is not None:
+        yield from textwrap.wrap(f'"{quote}"', WIDTH, initial_indent="  ", subsequent_indent="  ")
 
 
 def described_comparison(data: Fields, comparison: Comparison) -> Iterator[str]:
@@ -141,7 +169,7 @@ def _drawn(expected: Fields) -> Iterator[str]:
             if kind in OTHERS:
                 others.append(f"{name}: {fields}")
             elif kind in IN_TIER:
-                columns[name] = tier_lines(kind, fields)
+                columns[name] = [row.expected or "" for row in expected_rows(kind, fields)]
             else:
                 columns[name] = Table.parse(fields).expected_lines()
         except ValueError:  # it has values that are known only in a run, as in [3, $epoch]

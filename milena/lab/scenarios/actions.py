@@ -33,6 +33,7 @@ from typing import Final, NotRequired, TypeAlias, TypedDict
 from milena.command_line.options import nearest
 from milena.lab.scenarios.cleanings import CLEANING_ACTIONS
 from milena.lab.scenarios.conditions import missing
+from milena.lab.scenarios.events import EventKind
 from milena.lab.scenarios.reading import list_offsets, read
 from milena.lab.scenarios.requests import ask, fetch, propose
 from milena.lab.scenarios.script import BROKERS, Fields, ScriptError, node_id, partition_of
@@ -46,6 +47,10 @@ from milena.protocol.requests.produce import ProduceRequest, decode_produce_resp
 
 ACKS: Final = {"all": -1, "1": 1, "0": 0}
 PRODUCE_VERSION: Final = 12
+SCENARIO: Final = "scenario"
+SILENT: Final = frozenset({"wait", "trace", "remember", "produce", "read", "fetch", "ask", "propose"})
+"""Actions that change nothing, or whose requests are events themselves."""
+SOME: Final = 3
 
 
 Nodes: TypeAlias = str | list[str]
@@ -72,6 +77,8 @@ async def carry_out(stage: Stage, name: str, arguments: object) -> None:
     if action is None:
         raise ScriptError(f"no action {name!r}{nearest(name, list(ACTIONS))}; there are {', '.join(ACTIONS)}")
     resolved = await stage.resolve(arguments)
+    if name not in SILENT:
+        stage.recorder.add(EventKind.ACTION, SCENARIO, action_line(name, arguments))
     try:
         await action(stage, resolved)
     except KeyError as error:
@@ -80,10 +87,27 @@ async def carry_out(stage: Stage, name: str, arguments: object) -> None:
         raise
 
 
+def action_line(name: str, arguments: object) -> str:
+    """Return an action as one line, as in ``hold at A, api FETCH, from B``."""
+    return f"{name} {_words(arguments)}".rstrip()
+
+
+def _words(value: object) -> str:
+    match value:
+        case None:
+            return ""
+        case Mapping():
+            return ", ".join(f"{key} {_words(one)}".rstrip() for key, one in value.items())
+        case list():
+            return "[" + ", ".join(map(_words, value)) + "]"
+    return str(value)
+
+
 async def _each(stage: Stage, nodes: Nodes, do: Callable[[str], Awaitable[None]], *, up: bool) -> None:
     for node in [nodes] if isinstance(nodes, str) else nodes:
         if not up:
             await stage.observe()
+            await stage.recorder.collect(node)
             stage.up.discard(node)
             stage.forget(node)
         await do(node)
@@ -133,6 +157,7 @@ async def _write(stage: Stage, broker: str, arguments: Produce) -> None:
     expected = ErrorCode[arguments.get("error", "NONE")]
     topic, number = partition_of(arguments.get("of", "t-0"))
     values = _values(arguments["values"])
+    offsets = []
     for value, time in zip_longest(values, arguments.get("times", ()), fillvalue="+0"):
         now = stage.driver.runtime.clock.time_ms()
         key = value.partition("=")[0].encode() if arguments.get("keyed", False) else None
@@ -147,8 +172,23 @@ async def _write(stage: Stage, broker: str, arguments: Produce) -> None:
         answer = response.topics[0][2][0]
         if answer.error_code != expected:
             raise ScenarioFailed(f"{value!r}: {ErrorCode(answer.error_code).name}, not {expected.name}")
+        offsets.append(answer.base_offset)
         if acks == ACKS["all"] and expected is ErrorCode.NONE:
             stage.acknowledged[value] = answer.base_offset
+    stage.recorder.add(
+        EventKind.REQUEST,
+        "producer",
+        f"{_range(values)}, acks={arguments.get('acks', 'all')}",
+        target=broker,
+        api="Produce",
+        result=expected.name if expected else f"offset {_range(offsets)}",
+        error=bool(expected),
+    )
+
+
+def _range(values: Sequence[object]) -> str:
+    """Return all values, or the first and the last one of more than three."""
+    return f"{values[0]} to {values[-1]}" if len(values) > SOME else ", ".join(map(str, values))
 
 
 def _time(text: str | int, now: int) -> int:

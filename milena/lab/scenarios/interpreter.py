@@ -6,16 +6,16 @@ expected after something that would happen later. The report of a failure shows 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from milena.lab.scenarios.actions import carry_out
 from milena.lab.scenarios.driver import CONTROLLER, Driver
 from milena.lab.scenarios.exchanges import differences, mismatch, renumbered
-from milena.lab.scenarios.played import PlayedStep, Watch
+from milena.lab.scenarios.played import REPLICA, Check, NamedSegment, PlayedStep, ReplicaState, Watch
 from milena.lab.scenarios.reading import IN_TIER
-from milena.lab.scenarios.remote import tier_lines
+from milena.lab.scenarios.remote import expected_rows, segments_in
 from milena.lab.scenarios.script import (
     THE_PARTITION,
     Fields,
@@ -27,7 +27,7 @@ from milena.lab.scenarios.script import (
     replica_of,
 )
 from milena.lab.scenarios.stage import ScenarioFailed, Stage
-from milena.lab.scenarios.tables import Table, TableError
+from milena.lab.scenarios.tables import DrawnTable, Mark, Row, Table, TableError
 from milena.lab.scenarios.vocabulary import OTHERS, check
 from milena.node.serving.lab_commands import LabCommandError
 
@@ -45,23 +45,24 @@ async def play(script: Script, driver: Driver, watch: Watch = silent) -> list[st
     stage = Stage(script, driver)
     shown = []
     try:
-        await driver.start(CONTROLLER)
+        await stage.start(CONTROLLER)
         for number, step in enumerate(script.steps, 1):
-            place = f"{script.id} ({script.variant}), step {number}: {step.title}"
+            wrong: Exception | None = None
             try:
                 await _play_step(stage, step)
             except (ScenarioFailed, ScriptError, TableError, LabCommandError, OSError) as error:
-                watch(played := _played(stage, place, step, str(error)))
-                raise ScenarioFailed(f"{place}\n{error}\n\n{played.replicas()}") from error
-            watch(played := _played(stage, place, step))
-            shown.append(f"{place}\n{played.replicas()}")
+                wrong = error
+            watch(played := await _played(stage, number, step, None if wrong is None else str(wrong)))
+            if wrong is not None:
+                raise ScenarioFailed(f"{played.place}\n{wrong}\n\n{played.drawn_replicas()}") from wrong
+            shown.append(f"{played.place}\n{played.drawn_replicas()}")
     finally:
         stage.close()
     return shown
 
 
 async def _play_step(stage: Stage, step: Step) -> None:
-    stage.expected = {}
+    stage.expected, stage.tier_rows = {}, {}
     if step.before:
         await _expect(stage, step.before)
         stage.expected = {}
@@ -87,7 +88,7 @@ async def _missing(stage: Stage, expected: Fields) -> str | None:
             place = stage.place(partition_of(partition) if partition else THE_PARTITION)
             compared = await IN_TIER[kind](stage, place, fields)
             wrong += compared.wrong
-            stage.tier_found[name] = compared.found
+            stage.tier_rows[name] = compared.rows
         elif kind not in OTHERS:
             found = replace(stage.shown(name), stopped=kind not in stage.up)
             wrong += [f"{name}: {one}" for one in Table.parse(fields).differences(found)]
@@ -136,24 +137,62 @@ async def _compare_exchanges(stage: Stage, name: str, expected: Sequence[object]
     await stage.until(f"exchanges {name}", missing)
 
 
-def _played(stage: Stage, place: str, step: Step, wrong: str | None = None) -> PlayedStep:
-    tables, in_tier, also = {}, {}, []
-    for name, fields in stage.expected.items():
-        kind, _, _ = name.partition("/")
-        if kind in OTHERS:
-            also.append(f"{name}: {fields}")
-            continue
-        with suppress(ValueError):  # an unreadable table has already failed the step
-            if kind in IN_TIER:
-                in_tier[name] = tier_lines(kind, fields)
-            else:
-                tables[name] = Table.parse(fields)
+async def _played(stage: Stage, number: int, step: Step, wrong: str | None) -> PlayedStep:
+    script, recorder = stage.script, stage.recorder
+    for node in (CONTROLLER, *sorted(stage.up)):
+        await recorder.collect(node)
+    replicas = {name: _replica_state(stage, name) for name in stage.tables}
     return PlayedStep(
-        place,
-        tables,
-        {name: replace(stage.shown(name), stopped=replica_of(name)[0] not in stage.up) for name in stage.tables},
-        in_tier,
-        stage.tier_found,
-        [*also, *(f"exchanges {name}: {len(exchanges)}" for name, exchanges in step.exchanges.items())],
-        wrong,
+        place=f"{script.id} ({script.variant}), step {number}: {step.title}",
+        number=number,
+        title=step.title,
+        quote=step.quote,
+        seconds=recorder.seconds,
+        events=recorder.take(stage.epoch_name, stage.segment_name),
+        tables=_drawn_tables(stage, replicas),
+        replicas=replicas,
+        segments=await _segments(stage),
+        checks=_checks(stage, step),
+        epochs={} if stage.numbering is None else {document: run for run, document in stage.numbering.numbers.items()},
+        wrong=wrong,
     )
+
+
+def _replica_state(stage: Stage, name: str) -> ReplicaState:
+    table = replace(stage.shown(name), stopped=replica_of(name)[0] not in stage.up)
+    return ReplicaState(table, stage.described.get(name, {}))
+
+
+def _drawn_tables(stage: Stage, replicas: Mapping[str, ReplicaState]) -> list[DrawnTable]:
+    """Return all replicas, and then what was expected of the tier."""
+    drawn = []
+    for name, replica in replicas.items():
+        rows = [Row(None, line, Mark.UNCHECKED) for line in replica.table.lines()]
+        with suppress(ValueError):  # an unreadable table has already failed the step
+            if name in stage.expected:
+                rows = Table.parse(stage.expected[name]).compared(replica.table)
+        drawn.append(DrawnTable(name, REPLICA, rows))
+    for name, fields in stage.expected.items():
+        if (kind := name.partition("/")[0]) in IN_TIER:
+            with suppress(ValueError):
+                drawn.append(DrawnTable(name, kind, stage.tier_rows.get(name) or expected_rows(kind, fields)))
+    return drawn
+
+
+def _checks(stage: Stage, step: Step) -> list[Check]:
+    checks = [Check(f"{name}: {fields}") for name, fields in stage.expected.items() if name.partition("/")[0] in OTHERS]
+    return [*checks, *(Check(f"exchanges {name}: {len(exchanges)}") for name, exchanges in step.exchanges.items())]
+
+
+async def _segments(stage: Stage) -> list[NamedSegment]:
+    if not stage.script.tier:
+        return []
+    files, found = await stage.driver.tier(), []
+    for partition in stage.replicas:
+        for segment in segments_in(files, stage.place(partition)):
+            if (numbering := stage.numbering) is not None:
+                with suppress(TableError):  # a segment with epochs that the document does not have is shown as it is
+                    log, epochs = numbering.log(segment.log), numbering.epochs(segment.epochs)
+                    segment = replace(segment, log=log, epochs=epochs)
+            found.append(NamedSegment(str(partition), stage.segments.name_of(segment.id), segment))
+    return found

@@ -23,18 +23,23 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NotRequired, TypedDict
 
 from milena.lab.scenarios.driver import CONTROLLER
+from milena.lab.scenarios.events import EventKind
+from milena.lab.scenarios.recorder import OBSERVER
 from milena.lab.scenarios.remote import (
     Place,
     finished,
     metadata_differences,
+    metadata_rows,
+    paired,
     published,
     records_in,
     remote_differences,
+    remote_rows,
     segments_in,
 )
 from milena.lab.scenarios.script import BROKERS, Fields, Partition, partition_of
 from milena.lab.scenarios.stage import ScenarioFailed, Stage
-from milena.lab.scenarios.tables import Log, epochs_drawn, log_of
+from milena.lab.scenarios.tables import Log, Mark, Row, log_of
 from milena.node.links.outgoing import ChannelError
 from milena.node.serving.lab_commands import LabCommandError
 from milena.protocol.api_keys import ApiKey
@@ -116,6 +121,8 @@ async def _read_at(stage: Stage, broker: str, partition: Partition, offset: int,
         )
 
     await stage.until(f"reading offset {offset} of {partition} at {broker}", missing)
+    value, _ = expected[offset]
+    stage.recorder.add(EventKind.READ, "consumer", f"{offset}: {value}", target=broker)
 
 
 async def list_offsets(stage: Stage, arguments: Mapping[str, Any]) -> None:
@@ -170,7 +177,7 @@ async def _fetch(
         assert isinstance(fetched.records, memoryview | bytes | None)
         return fetched, bytes(fetched.records or b"")
 
-    channel = stage.channel(broker)
+    channel = stage.channel(broker, OBSERVER)
     try:
         return await channel.request_raw(ApiKey.FETCH, BY_NAME, [encode_fetch_request(BY_NAME, request)], decode)
     except ChannelError as error:
@@ -206,26 +213,26 @@ async def _all_records(stage: Stage, broker: str, partition: Partition) -> list[
 
 
 class Compared(NamedTuple):
-    """The comparison of the tier with an expectation: the differences, and the actual state, as text."""
+    """The comparison of the tier with an expectation: the differences as text, and all rows."""
 
     wrong: list[str]
-    found: list[str]
+    rows: list[Row]
 
 
 async def _remote(stage: Stage, place: Place, expected: Fields) -> Compared:
     found = segments_in(await stage.driver.tier(), place)
     if (numbering := stage.numbering) is not None:
         found = [replace(one, log=numbering.log(one.log), epochs=numbering.epochs(one.epochs)) for one in found]
-    wrong = remote_differences(expected, found, stage.segments)
-    return Compared(wrong, [line for segment in found for line in segment.lines(stage.segments)])
+    pairs = paired(expected, found, stage.segments)
+    return Compared(remote_differences(pairs, stage.segments), remote_rows(pairs, stage.segments))
 
 
 async def _metadata(stage: Stage, place: Place, expected: Fields) -> Compared:
     found = finished(published(await _metadata_records(stage), place))
     if (numbering := stage.numbering) is not None:
         found = {segment: one._replace(epochs=numbering.epochs(one.epochs)) for segment, one in found.items()}
-    drawn = [f"{stage.segments.name_of(segment)}: {epochs_drawn(one.epochs)}" for segment, one in found.items()]
-    return Compared(metadata_differences(expected, found, stage.segments), drawn)
+    ids = stage.segments
+    return Compared(metadata_differences(expected, found, ids), metadata_rows(expected, found, ids))
 
 
 async def counted_states(stage: Stage, place: Place) -> dict[str, int]:
@@ -236,7 +243,12 @@ async def counted_states(stage: Stage, place: Place) -> dict[str, int]:
 async def _states(stage: Stage, place: Place, expected: Mapping[str, int]) -> Compared:
     counted = await counted_states(stage, place)
     wrong = [] if counted == dict(expected) else [f"states: expected {dict(expected)}, found {counted}"]
-    return Compared(wrong, [f"{state}: {count}" for state, count in counted.items()])
+    return Compared(wrong, [_count_row(state, expected, counted) for state in {**expected, **counted}])
+
+
+def _count_row(state: str, expected: Mapping[str, int], counted: Mapping[str, int]) -> Row:
+    wanted, found = (f"{state}: {counts[state]}" if state in counts else None for counts in (expected, counted))
+    return Row(wanted, found, Mark.SAME if wanted == found else Mark.DIFFERS)
 
 
 IN_TIER: Final[Mapping[str, Callable[[Stage, Place, Fields], Awaitable[Compared]]]] = {

@@ -14,13 +14,13 @@ Kafka, or from the start of the epoch, as the documents write it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from milena.lab.scenarios.script import Fields
-from milena.lab.scenarios.tables import Log, Table, TableError, epochs_drawn, epochs_of, log_of
+from milena.lab.scenarios.tables import Log, Mark, Row, Table, TableError, epochs_drawn, epochs_of, log_of
 from milena.protocol.records.batch import iter_batches
 from milena.protocol.records.records import iter_records, offset_of
 from milena.protocol.types import Offset
@@ -33,6 +33,7 @@ from milena.tiered.store.tier_names import parse_folder, parse_object
 
 NAME: Final = re.compile(r"seg-(\d+)-(\d+)(?:/\S+)?")
 KEYS: Final = frozenset({"id", "epochs", "log"})
+FIRST_EPOCH: Final = "Kafka starts the first leader epoch of a segment at the segment's base offset"
 NEEDED: Final = frozenset(index.value for index in IndexType if index is not IndexType.TRANSACTION)
 
 
@@ -58,11 +59,6 @@ class RemoteSegment:
     @property
     def end(self) -> int:
         return max(self.log, default=self.start - 1)
-
-    def lines(self, ids: Ids) -> list[str]:
-        """As the documents draw it, under its bounds and its name."""
-        title = f"seg-{self.start}-{self.end} {ids.name_of(self.id)}"
-        return [title, *Table(log=self.log, epochs=self.epochs).lines()]
 
     def __str__(self) -> str:
         lacks = f", without {', '.join(self.lacks)}" if self.lacks else ""
@@ -154,36 +150,79 @@ def finished(segments: Mapping[UUID, RemoteLogSegmentMetadata]) -> dict[UUID, Pu
     }
 
 
-def tier_lines(kind: str, expected: Fields) -> list[str]:
-    """Return an expected ``remote``, ``metadata`` or ``states`` as lines, drawn like the actual state."""
-    lines = []
-    for name, fields in expected.items():
-        if kind == "remote":
-            fields = fields or {}
-            table = Table.parse({key: value for key, value in fields.items() if key != "id"})
-            lines += [f"{name} {fields.get('id', '')}".rstrip(), *table.lines()]
-        else:
-            lines.append(f"{name}: {epochs_drawn(epochs_of(fields)) if kind == 'metadata' else fields}")
-    return lines
+def expected_rows(kind: str, expected: Fields) -> list[Row]:
+    """Return the rows of an expected ``remote``, ``metadata`` or ``states`` that no run was compared with."""
+    if kind == "remote":
+        rows = remote_rows([Pair(name, fields or {}, None, fits=False) for name, fields in expected.items()], Ids())
+    elif kind == "metadata":
+        rows = metadata_rows(expected, {}, Ids())
+    else:
+        rows = [Row(f"{name}: {fields}", None, Mark.DIFFERS) for name, fields in expected.items()]
+    return [row for row in rows if row.expected is not None]
 
 
-def remote_differences(expected: Fields, found: list[RemoteSegment], ids: Ids) -> list[str]:
-    """Return the differences as text; empty if the tier has exactly these segments. Matching names are remembered
-    then."""
-    left, taken, wrong = list(found), {}, []
+class Pair(NamedTuple):
+    """An expected segment and one of the run; None for the one that is missing."""
+
+    name: str | None
+    fields: Fields
+    found: RemoteSegment | None
+    fits: bool
+
+
+def paired(expected: Fields, found: Sequence[RemoteSegment], ids: Ids) -> list[Pair]:
+    """Return the expected segments in their order, each with the segment that fits, or else with one of the same
+    offsets; then the segments that are not expected."""
+    left, pairs = list(found), []
     for name, fields in expected.items():
         fields = fields or {}
         one = next((segment for segment in left if _is(name, fields, segment, ids)), None)
-        if one is None:
-            wrong.append(f"remote: no {name} with {dict(fields)}")
-        else:
+        if one is not None:
             left.remove(one)
-            taken[fields.get("id")] = one.id
-    wrong += [f"remote: {ids.name_of(segment.id)} is not expected: {segment}" for segment in left]
+        pairs.append(Pair(name, fields, one, fits=one is not None))
+    for index, pair in enumerate(pairs):
+        if not pair.fits:
+            one = next((segment for segment in left if f"seg-{segment.start}-{segment.end}" == _title(pair)[0]), None)
+            if one is not None:
+                left.remove(one)
+                pairs[index] = pair._replace(found=one)
+    return pairs + [Pair(None, {}, segment, fits=False) for segment in left]
+
+
+def remote_differences(pairs: Sequence[Pair], ids: Ids) -> list[str]:
+    """Return the differences as text; empty if the tier has exactly the expected segments. Their names are remembered
+    then."""
+    wrong = [f"remote: no {one.name} with {dict(one.fields)}" for one in pairs if one.name is not None and not one.fits]
+    wrong += [
+        f"remote: {ids.name_of(one.found.id)} is not expected: {one.found}"
+        for one in pairs
+        if one.found is not None and not one.fits
+    ]
     if not wrong:
-        for label, segment in taken.items():
-            ids.take(label, segment)
+        for one in pairs:
+            assert one.found is not None
+            ids.take(one.fields.get("id"), one.found.id)
     return wrong
+
+
+def remote_rows(pairs: Sequence[Pair], ids: Ids) -> list[Row]:
+    """Return the rows of all segments: name, records and leader epochs."""
+    rows: list[Row] = []
+    for pair in pairs:
+        expected = Table.parse({key: value for key, value in pair.fields.items() if key != "id"})
+        found = pair.found
+        actual = Table() if found is None else Table(log=found.log, epochs=found.epochs)
+        wanted = None if pair.name is None else " ".join(_title(pair))
+        title = None if found is None else f"seg-{found.start}-{found.end} {ids.name_of(found.id)}"
+        rows.append(Row(wanted, title, Mark.SAME if pair.fits else Mark.DIFFERS))
+        rows += expected.compared(actual)
+    return rows
+
+
+def _title(pair: Pair) -> list[str]:
+    """Return the bounds of an expected segment, and its name."""
+    bounds = (pair.name or "").partition("/")[0]
+    return [bounds, *([pair.fields["id"]] if "id" in pair.fields else [])]
 
 
 def _is(name: str, fields: Fields, segment: RemoteSegment, ids: Ids) -> bool:
@@ -207,9 +246,31 @@ def metadata_differences(expected: Fields, found: Mapping[UUID, Published], ids:
     wrong = [f"metadata: nothing of {name}" for name in expected if name not in by_name]
     wrong += [f"metadata: {name} is not expected: {one}" for name, one in by_name.items() if name not in expected]
     for name, one in by_name.items():
-        if name in expected and _from_start(epochs_of(expected[name]), one.start) != _from_start(one.epochs, one.start):
+        if name in expected and not _same_epochs(epochs_of(expected[name]), one):
             wrong.append(f"metadata: expected {name} with {dict(expected[name])}, found {dict(one.epochs)}")
     return wrong
+
+
+def metadata_rows(expected: Fields, found: Mapping[UUID, Published], ids: Ids) -> list[Row]:
+    """Return a row for each expected segment, and then for the others."""
+    by_name = {ids.name_of(segment): one for segment, one in found.items()}
+    rows = []
+    for name in [*expected, *(name for name in by_name if name not in expected)]:
+        left = epochs_of(expected[name]) if name in expected else None
+        right = by_name.get(name)
+        expected_text = None if left is None else f"{name}: {epochs_drawn(left)}"
+        actual = None if right is None else f"{name}: {epochs_drawn(right.epochs)}"
+        if expected_text == actual:
+            rows.append(Row(expected_text, actual, Mark.SAME))
+        elif left is not None and right is not None and _same_epochs(left, right):
+            rows.append(Row(expected_text, actual, Mark.ACCEPTED, FIRST_EPOCH))
+        else:
+            rows.append(Row(expected_text, actual, Mark.DIFFERS))
+    return rows
+
+
+def _same_epochs(expected: Mapping[int, int], found: Published) -> bool:
+    return _from_start(expected, found.start) == _from_start(found.epochs, found.start)
 
 
 def _from_start(epochs: Mapping[int, int], start: int) -> dict[int, int]:

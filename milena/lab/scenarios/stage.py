@@ -11,13 +11,15 @@ from uuid import UUID
 
 from milena.command_line.options import nearest
 from milena.lab.scenarios.driver import CONTROLLER, Driver
+from milena.lab.scenarios.recorder import Recorder
 from milena.lab.scenarios.remote import Ids, Place
 from milena.lab.scenarios.script import THE_PARTITION, Fields, Partition, Script, node_id, replica_of
-from milena.lab.scenarios.tables import Renumbering, Table
+from milena.lab.scenarios.tables import Renumbering, Row, Table
 from milena.node.links.outgoing import Channel
 from milena.node.serving.lab_commands import LabCommandError
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.types import ZERO_UUID
+from milena.protocol.uuids import from_text
 
 if TYPE_CHECKING:
     from milena.protocol.apis import DescribeLogDirsResponse
@@ -66,12 +68,16 @@ class Stage:
         self.tables: dict[str, Table] = {}
         self.expected: Fields = {}
         """The expectations of the present step, with their values."""
-        self.tier_found: dict[str, list[str]] = {}
-        """The last state of the tier as lines, by expectation (``remote``, ``metadata/u-1``)."""
+        self.described: dict[str, Fields] = {}
+        """The last description of each replica by its broker."""
+        self.tier_rows: dict[str, list[Row]] = {}
+        """The last comparison of the tier, by expectation (``remote``, ``metadata/u-1``)."""
         self.acknowledged: dict[str, int] = {}
         """Values written with acks=all, with their offsets."""
         self.numbering = None if script.epochs is None else Renumbering(script.epochs)
-        self._channels: dict[str, Channel] = {}
+        self.recorder = Recorder(driver.runtime.clock.monotonic, driver.command)
+        self.recorder.topics[TOPIC] = TOPIC
+        self._channels: dict[tuple[str, str], Channel] = {}
         self._starting: dict[str, asyncio.Event] = {}
 
     def begin(self, node: str) -> None:
@@ -80,6 +86,7 @@ class Stage:
 
         async def run() -> None:
             await self.driver.start(node)
+            await self.recorder.watch(node)
             done.set()
 
         self.driver.runtime.new_tasks("scenario").spawn(run(), name=f"start {node}")
@@ -89,24 +96,26 @@ class Stage:
         done = self._starting.pop(node, None)
         if done is None:
             await self.driver.start(node)
+            await self.recorder.watch(node)
         else:
             async with asyncio.timeout(LIMIT):
                 await done.wait()
 
     # -- asking
 
-    def channel(self, node: str) -> Channel:
+    def channel(self, node: str, client_id: str = CLIENT) -> Channel:
         """Return the scenario's own connection to a node."""
         host, port = self.driver.address(node)
-        known = self._channels.get(node)
+        known = self._channels.get((node, client_id))
         if known is None or (known.host, known.port) != (host, port):
-            known = self._channels[node] = Channel(self.driver.runtime, host, port, CLIENT)
+            known = self._channels[node, client_id] = Channel(self.driver.runtime, host, port, client_id)
         return known
 
     def forget(self, node: str) -> None:
-        """Drop the connection to a node that goes down: after its restart a new one is used."""
-        if (channel := self._channels.pop(node, None)) is not None:
-            channel.close()
+        """Drop the connections to a node that goes down: after its restart new ones are used."""
+        self.recorder.forget(node)
+        for key in [key for key in self._channels if key[0] == node]:
+            self._channels.pop(key).close()
 
     async def ask(self, node: str, api: ApiKey, version: int | None = None, **fields: object) -> Any:  # noqa: ANN401 - a value of any kind, from YAML or a response
         """Send a request. Raises ChannelError, KafkaError."""
@@ -137,6 +146,8 @@ class Stage:
         one: Fields | None = found.get(str(partition))
         if one is None:
             raise LabCommandError(f"the controller has no partition {partition}")
+        if partition.topic in self.topic_ids:
+            self.recorder.note_partition(str(partition), one)
         return one
 
     @property
@@ -212,7 +223,7 @@ class Stage:
 
     async def _table(self, broker: str, partition: Partition) -> Table:
         name = partition.on(broker)
-        described = await self.replica(name)
+        described = self.described[name] = await self.replica(name)
         records = await self.of_replica(name, "read_log", max=10_000)
         at_controller = await self.partition(partition)
         return Table(
@@ -229,6 +240,20 @@ class Stage:
         table = self.tables.get(replica, Table())
         return table if self.numbering is None else self.numbering.apply(table)
 
+    def epoch_name(self, epoch: int) -> str:
+        """Return a leader epoch of the run as the document writes it."""
+        if self.numbering is None:
+            return f"LE-{epoch}"
+        known = self.numbering.numbers.get(epoch)
+        return f"leader epoch {epoch} of this run" if known is None else f"LE-{known}"
+
+    def segment_name(self, source: Fields) -> str:
+        """Return a remote segment as the document calls it. ``source``: its id as Kafka writes it, and its offsets."""
+        bounds = f"seg-{source['start_offset']}-{source['end_offset']}"
+        segment = from_text(source["id"])
+        name = self.segments.name_of(segment)
+        return bounds if name == str(segment) else f"{bounds} ({name})"
+
     async def until(self, what: str, condition: Callable[[], Awaitable[str | None]]) -> None:
         """Wait until ``condition`` returns None. Raises ScenarioFailed with its last result after LIMIT."""
         clock = self.driver.runtime.clock
@@ -240,8 +265,8 @@ class Stage:
             await clock.sleep(min(max(waited * PATIENCE, PAUSE), LONGEST_PAUSE))
 
     def close(self) -> None:
-        for node in list(self._channels):
-            self.forget(node)
+        for channel in self._channels.values():
+            channel.close()
 
 
 async def _tried(condition: Callable[[], Awaitable[str | None]]) -> str | None:

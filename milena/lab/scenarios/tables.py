@@ -7,10 +7,11 @@ get the document's numbers in the same order, and checkpoint entries of other ep
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from itertools import zip_longest
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from milena.command_line.options import nearest
 from milena.lab.scenarios.script import Fields
@@ -20,10 +21,48 @@ Log: TypeAlias = Mapping[int, tuple[str, int]]
 """Offset to (value, leader epoch)."""
 GAP: Final = "   "
 COMMITTED: Final = " (HW)"
+EXPECTED: Final = "expected"
+ACTUAL: Final = "actual"
 
 
 class TableError(ValueError):
     """A table is invalid, or a run cannot be numbered like the document."""
+
+
+class Mark(StrEnum):
+    """How a row of a run compares with the expected one."""
+
+    SAME = "same"
+    DIFFERS = "differs"
+    ACCEPTED = "accepted"
+    """It is written in another way, and means the same."""
+    UNCHECKED = "unchecked"
+    """The scenario expects nothing here."""
+
+
+class Row(NamedTuple):
+    """A row of a table, expected and actual; None where one of them has no such row."""
+
+    expected: str | None
+    actual: str | None
+    mark: Mark
+    reason: str = ""
+    """Why a difference is accepted."""
+
+
+class DrawnTable(NamedTuple):
+    """A table of a step. ``kind``: ``replica``, or an expectation of the tier (``remote``, ``metadata``, ...)."""
+
+    name: str
+    kind: str
+    rows: Sequence[Row]
+
+
+MARKS: Final = {Mark.DIFFERS: "  <- differs", Mark.ACCEPTED: " (*)"}
+
+_RowKey: TypeAlias = tuple[int, int]
+"""The section of a table, and the offset or the epoch of the row."""
+_STOPPED, _LOG, _TITLE, _EPOCHS, _FIELDS = range(5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,27 +113,49 @@ class Table:
     def lines(self) -> list[str]:
         """Return the table as the documents draw it: records with their epochs, the high watermark, then the
         checkpoint."""
-        drawn = ["stopped"] if self.stopped else []
-        for offset, (value, epoch) in sorted((self.log or {}).items()):
-            drawn.append(f"{offset}: {value} LE-{epoch}{COMMITTED if offset == self.committed else ''}")
-        if self.epochs is not None:
-            drawn += ["leader_epochs", *(f"LE-{epoch}, {start}" for epoch, start in sorted(self.epochs.items()))]
-        return drawn
+        return [text for text, _ in self._rows(Table()).values()]
 
     def expected_lines(self) -> list[str]:
         """Return all fields of an expected table, as the documents draw it."""
-        return [*self.lines(), *self.beside(self)]
+        return [text for text, _ in self._rows(self).values()]
 
-    def beside(self, expected: Table) -> Iterator[str]:
-        """Yield the fields that ``lines`` does not draw, if ``expected`` has them."""
-        if expected.committed is not None and expected.committed not in (expected.log or {}):
-            yield f"committed: {self.committed}"
-        if expected.log_end_offset is not None:
-            yield f"log end: {self.log_end_offset}"
-        if expected.in_isr is not None:
-            yield f"in the ISR: {'yes' if self.in_isr else 'no'}"
-        if expected.state is not None:
-            yield f"state: {self.state}"
+    def compared(self, found: Table) -> list[Row]:
+        """Return the rows of this expected table and of a run's, offset by offset and epoch by epoch."""
+        expected, actual = self._rows(self), found._rows(self)
+        checked = {_STOPPED, _FIELDS}
+        checked |= set() if self.log is None else {_LOG}
+        checked |= set() if self.epochs is None else {_TITLE, _EPOCHS}
+        rows = []
+        for key in sorted({*expected, *actual}):
+            left, right = expected.get(key), actual.get(key)
+            same = left is not None and right is not None and left[1] == right[1]
+            mark = Mark.SAME if same else Mark.DIFFERS if key[0] in checked else Mark.UNCHECKED
+            rows.append(Row(left and left[0], right and right[0], mark))
+        return rows
+
+    def _rows(self, expected: Table) -> dict[_RowKey, tuple[str, object]]:
+        """Return each row's text, and what is compared. ``expected`` decides which of the fields are drawn, and whether
+        the high watermark is compared."""
+        rows: dict[_RowKey, tuple[str, object]] = {}
+        if self.stopped:
+            rows[_STOPPED, 0] = "stopped", True
+        for offset, (value, epoch) in sorted((self.log or {}).items()):
+            last = offset == self.committed
+            text = f"{offset}: {value} LE-{epoch}{COMMITTED if last else ''}"
+            rows[_LOG, offset] = text, (value, epoch, last and expected.committed is not None)
+        if self.epochs is not None:
+            rows[_TITLE, 0] = "leader_epochs", None
+            rows |= {(_EPOCHS, epoch): (f"LE-{epoch}, {start}", start) for epoch, start in sorted(self.epochs.items())}
+        fields: dict[str, object] = {
+            "committed": self.committed if expected.committed not in (None, *(expected.log or {})) else None,
+            "log end": self.log_end_offset if expected.log_end_offset is not None else None,
+            "in the ISR": ("yes" if self.in_isr else "no") if expected.in_isr is not None else None,
+            "state": self.state or "none" if expected.state is not None else None,
+        }
+        for number, (name, shown) in enumerate(fields.items()):
+            if shown is not None:
+                rows[_FIELDS, number] = f"{name}: {shown}", shown
+        return rows
 
 
 @dataclass(slots=True)
@@ -149,6 +210,19 @@ def side_by_side(columns: Mapping[str, Sequence[str]]) -> str:
     return "\n".join(
         GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     )
+
+
+def columns_of(tables: Iterable[DrawnTable]) -> dict[str, list[str]]:
+    """Return the columns of ``side_by_side``: an expected and an actual one, in which differences are marked; only an
+    actual one if nothing was expected."""
+    columns: dict[str, list[str]] = {}
+    for name, _, rows in tables:
+        if rows and all(row.mark is Mark.UNCHECKED and row.expected is None for row in rows):
+            columns[name] = [row.actual or "" for row in rows]
+        else:
+            columns[f"{name} {EXPECTED}"] = [row.expected or "" for row in rows]
+            columns[f"{name} {ACTUAL}"] = [(row.actual or "-") + MARKS.get(row.mark, "") for row in rows]
+    return columns
 
 
 def epochs_drawn(epochs: Mapping[int, int]) -> str:

@@ -80,7 +80,8 @@ async def _topic(stage: Stage, arguments: Topic) -> None:
     )
     result = response.topics[0]
     expect_none("the topic", result.error_code)
-    stage.topic_ids[name] = result.topic_id or ZERO_UUID
+    stage.topic_ids[name] = topic_id = result.topic_id or ZERO_UUID
+    stage.recorder.topics |= {name: name, str(topic_id): name}
     for number, brokers in partitions.items():
         stage.replicas[Partition(name, number)] = tuple(brokers)
 

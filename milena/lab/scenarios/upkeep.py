@@ -16,8 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
+from uuid import UUID
 
+from milena.lab.scenarios.remote import segments_in
+from milena.lab.scenarios.script import Fields, Partition, replica_of
 from milena.lab.scenarios.stage import Action, Stage
+from milena.protocol.uuids import to_text
 
 
 def _of_replicas(command: str) -> Callable[[Stage, str | list[str]], Awaitable[None]]:
@@ -26,6 +30,24 @@ def _of_replicas(command: str) -> Callable[[Stage, str | list[str]], Awaitable[N
             await stage.of_replica(name, command)
 
     return act
+
+
+async def _tier(stage: Stage, names: str | list[str]) -> None:
+    for name in _all(names):
+        broker, partition = replica_of(name)
+        before = await _segments(stage, partition)
+        await stage.of_replica(name, "tiering")
+        after = await _segments(stage, partition)
+        for action, here, there in (("copy", after, before), ("delete", before, after)):
+            for segment in here:
+                if segment not in there:
+                    stage.recorder.note_segment(broker, action, here[segment])
+
+
+async def _segments(stage: Stage, partition: Partition) -> dict[UUID, Fields]:
+    """Return the segments of a partition in the tier: their ids as Kafka writes them, and their offsets."""
+    found = segments_in(await stage.driver.tier(), stage.place(partition))
+    return {one.id: {"id": to_text(one.id), "start_offset": one.start, "end_offset": one.end} for one in found}
 
 
 async def _retention(stage: Stage, brokers: str | list[str]) -> None:
@@ -52,7 +74,7 @@ def _all(names: str | list[str]) -> list[str]:
 UPKEEP_ACTIONS: Final[Mapping[str, Action]] = {
     "roll": _of_replicas("roll"),
     "flush": _of_replicas("flush"),
-    "tier": _of_replicas("tiering"),
+    "tier": _tier,
     "retention": _retention,
     "close_tier": _close,
     "break_tier": _break,

@@ -9,7 +9,7 @@ Commands of all nodes::
                                               probability, count, side (request | response), ms (delay),
                                               error (fail)        -> {"rule": 3}
     trace     the same without side, ms and error: records requests with their answers    -> {"rule": 4}
-    traced    rule: the requests and answers that it has recorded
+    traced    rule, take: the requests and answers that it has recorded; with take they are forgotten
     release   rule: releases the held requests and removes it    -> {"hits": 2, "released": 1}
     rules     all rules, with their hits and held requests
     clear     releases all rules
@@ -139,9 +139,13 @@ class LabCommands:
         """all rules, with their hits and held requests"""
         return [rule.describe() for rule in self._rules.all()]
 
-    def _traced(self, rule: int) -> list[dict[str, object]]:
-        """rule: the requests that a trace has recorded, with their answers"""
-        return [exchange.as_json() for exchange in self._rules.get(rule).exchanges]
+    def _traced(self, rule: int, take: bool = False) -> list[dict[str, object]]:
+        """rule, take=false: the requests that a trace has recorded, with their answers; with take they are forgotten"""
+        exchanges = self._rules.get(rule).exchanges
+        found = [exchange.as_json() for exchange in exchanges]
+        if take:
+            exchanges.clear()
+        return found
 
     def _clear(self) -> dict[str, int]:
         """release all rules"""

@@ -77,10 +77,44 @@ def test_the_file_of_a_scenario_is_shown(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_a_run_shows_expected_and_actual_tables_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     lines = output(capsys, "run", "kip279_unclean").splitlines()
-    begin = lines.index("kip279_unclean (plain), step 4: epoch 3: B takes B:1")
+    begin = lines.index("", lines.index("kip279_unclean (plain), step 4: epoch 3: B takes B:1"))
     assert lines[begin + 1].split() == ["A", "B", "expected", "B", "actual"]
     assert lines[begin + 3] == "  stopped            0: B:0 LE-1        0: B:0 LE-1"
     assert lines[-2].startswith("kip279_unclean (plain): passed, 6 of 6 steps, ")
+    assert "LE-1 is leader epoch 2, LE-2 is leader epoch 4, LE-3 is leader epoch 6 in this run" in lines
+
+
+def test_a_run_shows_the_requests_of_a_follower_that_begins_in_the_tier(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = output(capsys, "run", "kip405_5")
+    begin = shown.index("B -> A Fetch offset 0, no epoch, broker epoch ", shown.index("step 4"))
+    lines = [line.strip() for line in shown[begin:].splitlines()]
+    assert lines[0].endswith(": OFFSET_MOVED_TO_TIERED_STORAGE")
+    assert lines[1:3] == ["B: LocatingLocalStart", "B -> A ListOffsets EARLIEST_LOCAL_TIMESTAMP: 6, LE-2"]
+    assert "B: BuildingRemoteLogAux, epochs from seg-4-5 (uuid-3)" in lines
+    assert "consumer -> B Fetch 3, current leader epoch LE-1: FENCED_LEADER_EPOCH" in lines
+    assert "A -> tier copy seg-0-3 (uuid-1): stored" in shown
+
+
+def test_rows_of_segments_stand_beside_the_expected_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = output(capsys, "run", "kip405_5").splitlines()
+    begin = next(number for number, line in enumerate(lines) if "step 3" in line)
+    rows = [line.split("   ") for line in lines[begin:]]
+    assert any([cell.strip() for cell in row][:2] == ["seg-0-3 uuid-2", "seg-0-3 uuid-2"] for row in rows)
+    assert "  3: msg 5 LE-1     3: msg 5 LE-1" in lines[begin:]
+    assert any(line.endswith("uuid-3: LE-0, 0; LE-2, 5   uuid-3: LE-0, 4; LE-2, 5 (*)") for line in lines)
+    assert "  (*) Kafka starts the first leader epoch of a segment at the segment's base offset" in lines
+
+
+def test_the_json_of_a_run_has_the_events_and_tables_of_each_step(capsys: pytest.CaptureFixture[str]) -> None:
+    (found,) = json.loads(output(capsys, "run", "kip405_5", "--json"))
+    run = found["run"]
+    assert (run["scenario"], run["outcome"], run["epochs"]) == ("kip405_5", "passed", {"0": 0, "1": 1, "2": 3})
+    step = run["steps"][3]
+    (moved,) = [event for event in step["events"] if event["result"] == "OFFSET_MOVED_TO_TIERED_STORAGE"]
+    assert (moved["source"], moved["target"], moved["api"], moved["error"]) == ("B", "A", "Fetch", True)
+    assert step["replicas"]["A"]["local_log_start"] == 6
+    assert {segment["name"] for segment in step["segments"]} == {"uuid-1", "uuid-2", "uuid-3"}
+    assert {row["mark"] for table in step["tables"] if table["name"] == "B" for row in table["rows"]} == {"same"}
 
 
 def test_a_quiet_run_prints_one_line(capsys: pytest.CaptureFixture[str]) -> None:

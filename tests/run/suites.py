@@ -86,6 +86,13 @@ def suites(*, short: bool, sample: str) -> list[Suite]:
             folders=("pipeline",),
         ),
         Suite(
+            "browser",
+            "pages of runs in Chromium",
+            ((PYTEST, "tests/browser"),),
+            needs=("chromium",),
+            folders=("browser",),
+        ),
+        Suite(
             "containers",
             "the image and the compose file",
             ((PYTHON, ".ci/containers.py", "run", ENGINE, PYTEST, "tests/containers", "-q", "-rs", *share(50)),),

@@ -10,6 +10,7 @@ from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
 from milena.command_line.errors import UsageError, UserError, reason_of
+from milena.command_line.files import check_writable
 from milena.command_line.options import CommandLine, Option, names_in, port_number, seconds
 from milena.lab.chaos.plan import in_rounds
 from milena.lab.histories.faults import Kind
@@ -104,7 +105,7 @@ def main(arguments: Sequence[str], setting: Setting | None = None) -> int:
         options.seed, options.seconds, _kinds(options.faults), options.unsafe, pace, deletions=options.deletions
     )
     if options.history is not None:
-        _check_writable(Path(options.history))
+        check_writable(options.history)
     report = _report_folder(options.report)
     task = Task(options.on, order, report, repetition_of(arguments, setting.program), names, options.port, options.tier)
     try:
@@ -145,11 +146,3 @@ def _report_folder(name: str | None) -> Path:
     except OSError as error:
         raise UserError(f"cannot write to {folder}: {reason_of(error)}") from None
     return folder
-
-
-def _check_writable(file: Path) -> None:
-    """Check before the run that a file can be written. Raises UserError."""
-    try:
-        file.write_text("")
-    except OSError as error:
-        raise UserError(f"cannot write {file}: {reason_of(error)}") from None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from milena.report.embedded import embedded
+from tests.browser.processes import milena
 from tests.browser.runs import replica, request, row, run_of, segment, step_of, table
 
 if TYPE_CHECKING:
@@ -166,6 +167,21 @@ def test_a_thousand_steps_have_few_elements(shown: Callable[..., Page]) -> None:
 def test_a_step_with_thousands_of_requests_has_rows_for_those_in_view(shown: Callable[..., Page]) -> None:
     page = shown(run_of([step_of("much traffic", events=[REFUSED] * 5000)]))
     assert 0 < page.locator(".exchange:not(.heads)").count() < 60
+
+
+def test_each_step_of_a_real_run_is_drawn(tmp_path: Path, open_page: Opener) -> None:
+    file = tmp_path / "run.html"
+    assert milena("scenario", "run", "kip405_5", "--quiet", "--html", str(file)).returncode == 0
+    page = open_page(file.as_uri())
+    titles = [title(page)]
+    while page.get_by_role("button", name="Next").is_enabled():
+        page.keyboard.press("ArrowRight")
+        titles.append(title(page))
+        if titles[-1].startswith("4. "):
+            refused = page.locator(".exchange").filter(has_text="OFFSET_MOVED_TO_TIERED_STORAGE")
+            assert refused.count() == 1
+            assert page.locator("svg [role=img]").count() == 5  # two replicas and three segments
+    assert [text.partition(".")[0] for text in titles] == [str(number) for number in range(1, 8)]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from milena.command_line.errors import UserError, reason_of
+from milena.command_line.files import check_writable
 from milena.command_line.options import Values
 from milena.command_line.table import say, show_json
 from milena.lab.scenarios.comparing.cases import Comparison, comparison_of
@@ -87,7 +88,17 @@ def run(values: Values, world: str) -> int:
     chosen = everything() if values.all else [choice(read(one), values.variant) for one in values.scenario]
     if values.until is not None:
         chosen = [one.until(values.until) for one in chosen]
-    playing = Run(world, seed=values.seed, quiet=values.quiet, json=values.json, directory=values.dir, keep=values.keep)
+    if values.html is not None:
+        check_writable(values.html)
+    playing = Run(
+        world,
+        seed=values.seed,
+        quiet=values.quiet,
+        json=values.json,
+        directory=values.dir,
+        keep=values.keep,
+        html=values.html,
+    )
     for one in chosen:
         reason = not_playable(one, world)
         if reason is None:

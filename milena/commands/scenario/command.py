@@ -34,6 +34,7 @@ RUN = CommandLine(
         Option("--quiet", "one line per scenario, and failed steps", short="-q"),
         Option("--seed", "of the simulation", "N", default=0, convert=int),
         JSON,
+        Option("--html", "write a page to FILE that shows one run step by step; it needs no network", "FILE"),
         Option("--until", "stop after this step", "STEP", convert=int),
         Option("--keep", f"leave the cluster running ({PROCESSES}); `milena down --dir DIR` ends it"),
         Option("--dir", f"keep the cluster's files in this new directory ({PROCESSES})", "DIR"),
@@ -43,6 +44,7 @@ RUN = CommandLine(
         "milena scenario run kip279_unclean",
         "milena scenario run kip279_unclean --on processes",
         "milena scenario run kip405_5 --on processes --until 4 --keep",
+        "milena scenario run kip405_5 --html kip405_5.html",
         "milena scenario run mine.yaml",
         "milena scenario run --all --quiet",
         "milena scenario run kip279_alternatives --json",
@@ -101,8 +103,9 @@ def _run(values: Values) -> int:
     if values.seed < 0:
         raise UsageError(f"--seed {values.seed}: not a number of at least 0")
     many = values.all or len(values.scenario) > 1
-    if values.until is not None and many:
-        raise UsageError("--until is for one scenario")
+    for option, value in (("--until", values.until), ("--html", values.html)):
+        if value is not None and many:
+            raise UsageError(f"{option} is for one scenario")
     for option, is_set in (("--dir", values.dir is not None), ("--keep", values.keep)):
         if is_set and (many or world != PROCESSES):
             raise UsageError(f"{option} is for one scenario with --on {PROCESSES}")

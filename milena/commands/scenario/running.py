@@ -10,8 +10,10 @@ import time
 from typing import Final
 
 from milena.command_line.errors import UserError
+from milena.command_line.files import write_text
 from milena.command_line.table import say, show_json
 from milena.commands.scenario.kept import KeptCluster
+from milena.commands.scenario.pages import page_of_outcome, page_of_run
 from milena.commands.scenario.showing import case_lines, results_table, series, step_lines
 from milena.lab.scenarios.comparing.cases import Comparison
 from milena.lab.scenarios.comparing.runs import Outcome, compare
@@ -29,10 +31,19 @@ SKIPPED: Final = "skipped"
 
 class Run:
     """The scenarios that one command runs. ``directory``: the directory of the cluster of processes; None for a
-    temporary one. ``json``: print one document at the end. ``keep``: leave the cluster of processes running."""
+    temporary one. ``json``: print one document at the end. ``keep``: leave the cluster of processes running. ``html``:
+    the file of the page."""
 
     def __init__(
-        self, world: str, *, seed: int, quiet: bool, json: bool, directory: str | None, keep: bool = False
+        self,
+        world: str,
+        *,
+        seed: int,
+        quiet: bool,
+        json: bool,
+        directory: str | None,
+        keep: bool = False,
+        html: str | None = None,
     ) -> None:
         self._world = world
         self._seed = seed
@@ -40,6 +51,7 @@ class Run:
         self._json = json
         self._directory = directory
         self._keep = keep
+        self._html = html
         self._kept: KeptCluster | None = None
         self._found: list[dict[str, object]] = []
         """An entry of the JSON document for each scenario."""
@@ -105,6 +117,8 @@ class Run:
             self._wrong = self._wrong or [str(error)]
         if not self._quiet:
             self._end_of(run)
+        if self._html is not None:
+            write_text(self._html, page_of_run(run))
         return run
 
     def _end_of(self, run: PlayedRun) -> None:
@@ -148,6 +162,8 @@ class Run:
         self._wrong = outcome.wrong(comparison)
         if self._wrong or not self._quiet:
             self._show_outcome(comparison, outcome)
+        if self._html is not None:
+            write_text(self._html, page_of_outcome(comparison, outcome))
         cases = [
             {"case": one.case.name, "results": {name: result.fields() for name, result in one.results.items()}}
             for one in outcome.cases

@@ -109,9 +109,8 @@ def case_lines(case: Case) -> Iterator[str]:
         yield f"  {role:<9}{log.replica}: {log.drawn()}; high watermark {log.high_watermark}"
 
 
-def results_table(compared: Compared) -> list[str]:
-    """Return a line for each algorithm, with the expected value where the actual one differs, and then the exchanged
-    requests."""
+def results_columns(compared: Compared) -> dict[str, list[str]]:
+    """Return the results of all algorithms by column, with the expected value where the actual one differs."""
     titles = {
         "round_trips": "round trips",
         "request_bits": "bits in request",
@@ -125,7 +124,12 @@ def results_table(compared: Compared) -> list[str]:
         columns[title] = [
             _cell(field, result, compared.case.expect.get(name, {})) for name, result in compared.results.items()
         ]
-    lines = side_by_side(columns).splitlines()
+    return columns
+
+
+def results_table(compared: Compared) -> list[str]:
+    """Return a line for each algorithm, and then the exchanged requests."""
+    lines = side_by_side(results_columns(compared)).splitlines()
     for name, result in compared.results.items():
         lines += ["", f"{name}:", *(f"  {one}" for one in result.exchanges)]
         if (expected := compared.case.expect.get(name, {}).get("exchanges", result.exchanges)) != result.exchanges:
@@ -134,14 +138,21 @@ def results_table(compared: Compared) -> list[str]:
 
 
 def series(found: Mapping[int, Mapping[str, int]], expected: Mapping[int, Mapping[str, int]]) -> list[str]:
-    """Return a table of the round trips by number of leaderships and algorithm."""
+    """Return ``series_columns`` as lines."""
+    return side_by_side(series_columns(found, expected)).splitlines()
+
+
+def series_columns(
+    found: Mapping[int, Mapping[str, int]], expected: Mapping[int, Mapping[str, int]]
+) -> dict[str, list[str]]:
+    """Return the round trips by number of leaderships, and a column for each algorithm."""
     columns = {"leaderships": [str(number) for number in found]}
     for name in ALGORITHMS:
         columns[name] = [
             _beside(str(counts.get(name, "")), str(expected[number].get(name, counts.get(name, ""))))
             for number, counts in found.items()
         ]
-    return side_by_side(columns).splitlines()
+    return columns
 
 
 def _cell(field: str, result: Result, expected: Fields) -> str:

@@ -25,13 +25,13 @@ import { LongList } from "./list.js";
 /** @typedef {{ first: number, end: number, epoch: number }} Run offsets of one leader epoch */
 
 const COLOURS = 8;
-const NAMES = 150;
+const NAMES = 190;
 const AXIS = 20;
 const EPOCHS = 15;
 const BAR = 24;
 const LINE = 13;
 const MOST_CELLS = 48;
-const MARGIN = 200;
+const MARGIN = 260;
 
 /**
  * Return the class that colours a leader epoch. The colour never is the only sign: epochs are labelled, too.
@@ -64,7 +64,7 @@ export function runsOf(log) {
  * @param {{ label: string, width?: number }} options `width`: pixels
  * @returns {SVGElement}
  */
-export function drawLogs(logs, { label, width = 960 }) {
+export function drawLogs(logs, { label, width = 1060 }) {
   const scale = scaleOf(logs, width - NAMES - MARGIN);
   const parts = [axis(scale)];
   let y = AXIS + 6;
@@ -305,7 +305,7 @@ function spoken(log) {
  * @property {string} line all of it
  */
 
-const LANE = 92;
+const LANE = 112;
 const ROW = 36;
 
 /** A sequence diagram: a column for each node, and a row for each request. Only rows in view have elements. */

@@ -28,7 +28,7 @@ import { element } from "./dom.js";
  * @property {number} last
  * @property {[number, number][]} epochs
  * @property {[number, string | number, number][]} log
- * @property {string | null} state
+ * @property {string} [state]
  */
 
 /** @typedef {{ expected: string | null, actual: string | null, mark: string, reason: string }} Row */
@@ -59,7 +59,8 @@ import { element } from "./dom.js";
  * @property {string} world
  * @property {string} outcome
  * @property {string | null} conclusion
- * @property {Record<string, number>} epochs
+ * @property {string | null} [error] why the run failed, if no step did
+ * @property {Record<string, number>} epochs the document's leader epochs, and those of the run
  * @property {Step[]} steps
  */
 

@@ -56,6 +56,7 @@ export class ScenarioView {
         [`${run.scenario}${variant}`, run.document, run.world === "simulation" ? "in simulation" : `on ${run.world}`].filter(Boolean).join(" · "),
       ),
       element("p", { class: passed ? "good" : "bad" }, passed ? "✓ passed" : "✗ failed", run.conclusion ? `. ${run.conclusion}` : ""),
+      run.error && element("p", { class: "bad" }, run.error),
       run.note && element("p", {}, run.note),
       epochs.length > 0 && element("p", { class: "dim" }, epochs.map(([theirs, ours]) => `LE-${theirs} is leader epoch ${ours} in this run`).join("; "), "."),
     );
@@ -126,7 +127,7 @@ export class ScenarioView {
     return [
       step.quote ? quoted(step.quote, this.run.document) : null,
       step.wrong === null ? null : element("p", { class: "bad", id: "wrong" }, `✗ ${step.wrong}`),
-      list("What the scenario does", step.actions, "code"),
+      list("What the scenario does", step.events.length > 0 ? [] : step.actions, "code"),
       step.events.length > 0 ? section("Requests and events", this._exchanges.element) : null,
       ...[...logsOf(step, before)].map(([partition, logs]) => drawnLogs(partition, logs)),
       list(`Changes since step ${before?.number ?? ""}`, changes, "changes"),

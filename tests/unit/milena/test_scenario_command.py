@@ -187,6 +187,33 @@ def test_results_of_scenarios_are_printed_in_json(tmp_path: Path, capsys: pytest
     assert any("C: committed: expected 3, found 0" in one for one in failed["wrong"])
 
 
+def test_a_run_is_written_as_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = written(tmp_path, THREE.replace("same: [A, B, C]", "partition: {isr: [9]}"))
+    page = tmp_path / "page.html"
+    output(capsys, "run", wrong, "--html", str(page), code=1)
+    text = page.read_text()
+    data = json.loads(text.partition("id='scenario-run'>")[2].partition("</script>")[0])
+    assert [data["scenario"], data["outcome"], len(data["steps"])] == ["mine", "failed", 1]
+    assert "http:" not in text.replace("http://www.w3.org/2000/svg", "") and "https:" not in text
+
+
+def test_a_comparison_is_written_as_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "page.html"
+    output(capsys, "run", "kip279_alternatives", "--html", str(page))
+    text = page.read_text()
+    assert "round trips" in text and "alternative 2" in text and "as expected" in text
+
+
+def test_a_page_is_for_one_scenario_and_its_file_is_checked_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UsageError, match="--html is for one scenario"):
+        main(["run", "--all", "--html", "page.html"])
+    with pytest.raises(UserError, match="cannot write"):
+        main(["run", "kip903_wire", "--html", str(tmp_path / "missing" / "page.html")])
+    assert capsys.readouterr().out == ""
+
+
 def test_a_scenario_file_is_shown_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(output(capsys, "show", "kip903_wire", "--json"))["document"].startswith("KIP-903")
 

@@ -23,6 +23,7 @@ from milena.tiered.aux_state.aux_state import (
     EndOfEpoch,
     LocalStart,
     build_aux_state,
+    newest,
 )
 from milena.tiered.metadata.metadata_manager import MetadataNotReady
 from milena.tiered.segments.segment_metadata import UNFENCED, RemoteLogSegmentState, TopicIdPartition
@@ -30,7 +31,7 @@ from milena.tiered.store.remote_storage import RemoteResourceNotFound, RemoteSto
 from milena.tiered.work.copying import prepare
 from milena.tiered.work.deletion import update_of
 from tests.unit.storage.logs import batch_of, marker
-from tests.unit.tiered.segments import epochs
+from tests.unit.tiered.segments import epochs, segment
 from tests.unit.tiered.tiered_log import ROOT, TOPIC_ID, Bench, on_bench
 
 PARTITION = TopicIdPartition(TOPIC_ID, "t", 0)
@@ -217,6 +218,48 @@ def test_epochs_that_are_not_the_segments_are_refused(change: Callable[[bytes], 
             await build(bench, leader, 4)
 
     built(scenario)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        b"0\n3\n5 0\n1 1\n2 3\n",
+        b"0\n3\n0 1\n1 0\n2 3\n",
+        b"0\n3\n1 0\n1 1\n2 3\n",
+        b"0\n3\n0 0\n1 0\n2 3\n",
+        b"0\n2\n0 0\n2 3\n",
+    ],
+    ids=["epochs fall", "offsets fall", "an epoch twice", "an offset twice", "another epoch at the beginning"],
+)
+def test_epochs_that_end_as_the_segments_are_refused_if_they_cannot_be_a_logs(wrong: bytes) -> None:
+    async def scenario(bench: Bench) -> None:
+        leader = Leader(written(bench, [1, 1, 1, 2, 2, 2], [2, 5, 6]))
+        await carry(bench, leader.log)
+        assert tuple((await build(bench, leader, 4)).epochs) == epochs({1: 0, 2: 3})
+        spoil(bench, ".leader_epoch_checkpoint", lambda _: wrong, first=2)
+        with pytest.raises(CorruptAuxState):
+            await build(bench, leader, 4)
+
+    built(scenario)
+
+
+def test_epochs_may_begin_inside_the_segment_as_the_log_does() -> None:
+    async def scenario(bench: Bench) -> None:
+        leader = Leader(written(bench, [0, 0, 0, 1, 1], [4]))
+        leader.log.increment_log_start(Offset(2))
+        await carry(bench, leader.log)
+        assert tuple((await build(bench, leader, 3)).epochs) == epochs({0: 2, 1: 3})
+
+    built(scenario)
+
+
+def test_of_segments_with_an_offset_the_one_that_ends_there_is_taken_or_that_of_the_latest_epoch() -> None:
+    ends_there, of_the_latest_epoch = segment(1, 0, 5, {0: 0}), segment(2, 0, 6, {0: 0, 2: 6})
+    is_longer = segment(3, 0, 7, {0: 0, 1: 6})
+    segments = (of_the_latest_epoch, ends_there, is_longer)
+    assert newest(segments, ending_at=Offset(5)) is ends_there
+    assert newest(segments, ending_at=Offset(4)) is of_the_latest_epoch
+    assert newest(()) is None
 
 
 @pytest.mark.parametrize("change", [lambda data: b"", lambda data: data[:-1], lambda data: data[:-1] + b"\x01"])

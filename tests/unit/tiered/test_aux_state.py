@@ -365,8 +365,8 @@ def test_wherever_the_local_log_begins_epochs_and_producers_are_those_of_the_lea
         for log in tiers:
             bases = [segment.base_offset for segment in log.segments][:-1]
             await carry(bench, log, *(bases if log is tiers[0] else random.sample(bases, len(bases) // 2)))
-        for segment in list(leader.log.segments)[1:-1]:
-            offset = segment.base_offset
+        for closed in list(leader.log.segments)[1:-1]:
+            offset = closed.base_offset
             state = await build(bench, leader, offset)
             known: list[EpochEntry] = list(leader.log.epochs.entries)
             assert [one for one in state.epochs if one.start <= offset] == [one for one in known if one.start <= offset]

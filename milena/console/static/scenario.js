@@ -16,9 +16,11 @@ export class ScenarioView {
   /**
    * @param {HTMLElement} place
    * @param {Run} run
+   * @param {{address?: boolean}} [options] `address`: whether the page's address names the step
    */
-  constructor(place, run) {
+  constructor(place, run, { address = true } = {}) {
     this.run = run;
+    this._address = address;
     this.at = -1;
     this._title = element("h2", { id: "step-title", tabindex: -1 });
     this._body = element("div", { class: "step-body" });
@@ -30,15 +32,22 @@ export class ScenarioView {
     this._last = button("Last", "Last step (End)", () => this.show(this.run.steps.length - 1));
     this._place = element("span", { role: "status", "aria-live": "polite", id: "place" });
     place.replaceChildren(this._head(), this._controls(), this._content());
-    document.addEventListener("keydown", (event) => this._key(event));
-    window.addEventListener("hashchange", () => this.show(fromHash()));
+    this._ends = new AbortController();
+    const { signal } = this._ends;
+    document.addEventListener("keydown", (event) => this._key(event), { signal });
+    if (address) window.addEventListener("hashchange", () => this.show(fromHash()), { signal });
     this.refresh();
   }
 
   /** Draw the list of steps again, and the current step: after steps were added to the run. */
   refresh() {
     this._steps.show(this.run.steps.length);
-    this.show(this.at < 0 ? fromHash() : this.at);
+    this.show(this.at < 0 ? (this._address ? fromHash() : 0) : this.at);
+  }
+
+  /** Stop listening to keys and to the address. */
+  close() {
+    this._ends.abort();
   }
 
   _head() {
@@ -68,7 +77,7 @@ export class ScenarioView {
   }
 
   _content() {
-    return element("div", { class: "columns" }, this._steps.element, element("main", {}, this._title, this._body));
+    return element("div", { class: "columns" }, this._steps.element, element(this._address ? "main" : "div", {}, this._title, this._body));
   }
 
   /** @param {number} at */
@@ -114,7 +123,7 @@ export class ScenarioView {
     this._body.replaceChildren(...this._parts(step, this.run.steps[at - 1]));
     this._exchanges.show(step.events, NODES);
     this._steps.choose(at);
-    history.replaceState(null, "", `#step-${at + 1}`);
+    if (this._address) history.replaceState(null, "", `#step-${at + 1}`);
   }
 
   /**

@@ -1,0 +1,78 @@
+"""The console's copy of the state: what it does with deltas, and when it reads the whole state again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tests.browser.made_state import served
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+    from tests.browser.conftest import Opener
+
+SOON = 0.05
+"""Seconds between deltas."""
+
+
+def chosen_end(page: Page, name: str) -> int:
+    """The log end of the first replica of a partition that the list shows, from its details."""
+    page.get_by_role("option", name=re.compile(f"^{name} ")).click()
+    details = page.get_by_role("region", name=f"Partition {name}")
+    return int(details.locator("tbody tr").first.locator("td").nth(4).inner_text().replace(",", ""))
+
+
+def test_a_delta_changes_what_the_page_shows(open_page: Opener) -> None:
+    with served(20, share=1.0, interval=SOON) as server:
+        page = open_page(server.url)
+        before = chosen_end(page, "topic-000-1")
+        page.wait_for_function(
+            "before => Number(document.querySelector('.details td:nth-child(6)').innerText.replace(',', '')) > before",
+            arg=before,
+        )
+
+
+def test_after_a_reset_the_whole_state_is_read_again_and_deltas_go_on(open_page: Opener) -> None:
+    with served(20, interval=SOON) as server:
+        page = open_page(server.url)
+        page.locator("[data-connection=live]").wait_for()
+        assert server.made.read == 1
+        server.reset.set()
+        first = page.locator("[data-node=broker-1] p").first
+        until(page, lambda: server.made.read == 2)
+        before = server.made.seq
+        until(page, lambda: server.made.seq > before + 2)
+        assert "broker epoch 13" in first.inner_text()
+        page.locator("[data-connection=live]").wait_for()
+
+
+def test_a_list_has_elements_for_the_rows_in_view_only(open_page: Opener) -> None:
+    with served(1_000, interval=SOON) as server:
+        page = open_page(server.url)
+        box = page.get_by_role("listbox", name="Partitions")
+        box.get_by_role("option").first.wait_for()
+        assert box.get_by_role("option").count() < 60
+        assert box.get_by_role("option").first.get_attribute("aria-setsize") == "1000"
+        box.evaluate("box => { box.scrollTop = box.scrollHeight }")
+        page.get_by_role("option", name=re.compile("^topic-019-49 ")).wait_for()
+        assert box.get_by_role("option").count() < 60
+
+
+def test_the_filter_leaves_the_partitions_whose_names_contain_a_text(open_page: Opener) -> None:
+    with served(120, interval=SOON) as server:
+        page = open_page(server.url)
+        page.get_by_role("searchbox", name="Name").fill("topic-001-1")
+        page.get_by_text("11 of 120 partitions").wait_for()
+        page.get_by_label("Show").first.select_option("without a leader")
+        page.get_by_text("0 of 120 partitions").wait_for()
+
+
+def until(page: Page, holds: Callable[[], bool]) -> None:
+    """Let the page run until something holds at the server."""
+    for _ in range(600):
+        if holds():
+            return
+        page.evaluate("() => new Promise(requestAnimationFrame)")
+    raise AssertionError("it does not come to hold")

@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 import tempfile
+import textwrap
 import time
 from typing import Final
 
@@ -14,7 +15,7 @@ from milena.command_line.files import write_text
 from milena.command_line.table import say, show_json
 from milena.commands.scenario.kept import KeptCluster
 from milena.commands.scenario.pages import page_of_outcome, page_of_run
-from milena.commands.scenario.showing import case_lines, results_table, series, step_lines
+from milena.commands.scenario.showing import WIDTH, case_lines, results_table, series, step_lines
 from milena.lab.scenarios.comparing.cases import Comparison
 from milena.lab.scenarios.comparing.runs import Outcome, compare
 from milena.lab.scenarios.heads import SIMULATION
@@ -64,6 +65,8 @@ class Run:
         """Print each step or case after it has run, then the result. Raises UserError if no cluster can be started."""
         if not self._quiet:
             self._say(f"{scenario.id}: {scenario.title}")
+            for line in () if isinstance(scenario, Comparison) else textwrap.wrap(scenario.note, WIDTH):
+                self._say(line)
         began = time.monotonic()
         self._passed, self._wrong = 0, []
         more: dict[str, object] = {}
@@ -76,7 +79,7 @@ class Run:
         seconds = time.monotonic() - began
         outcome = FAILED if self._wrong else PASSED
         if self._kept is not None:
-            more = self._kept.fields()
+            more |= self._kept.fields()
         self._found.append(
             {"scenario": name, "outcome": outcome.lower(), "seconds": round(seconds, 3), of: parts}
             | {"passed": self._passed, "wrong": self._wrong}

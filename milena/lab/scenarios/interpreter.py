@@ -195,4 +195,4 @@ async def _segments(stage: Stage) -> list[NamedSegment]:
                     log, epochs = numbering.log(segment.log), numbering.epochs(segment.epochs)
                     segment = replace(segment, log=log, epochs=epochs)
             found.append(NamedSegment(str(partition), stage.segments.name_of(segment.id), segment))
-    return found
+    return sorted(found, key=lambda one: (one.partition, one.segment.start, one.name))

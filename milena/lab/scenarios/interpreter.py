@@ -56,6 +56,7 @@ async def play(script: Script, driver: Driver, watch: Watch = silent) -> list[st
             if wrong is not None:
                 raise ScenarioFailed(f"{played.place}\n{wrong}\n\n{played.drawn_replicas()}") from wrong
             shown.append(f"{played.place}\n{played.drawn_replicas()}")
+        await stage.recorder.end()
     finally:
         stage.close()
     return shown

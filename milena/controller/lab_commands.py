@@ -1,24 +1,19 @@
-"""The lab commands of a controller: its metadata, brokers and partitions, and their reset."""
+"""The lab commands of a controller: its metadata, brokers and partitions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from milena.controller.commands.reset import reset
 from milena.node.metadata.image_digest import image_digest
-from milena.protocol.uuids import to_text
 
 if TYPE_CHECKING:
-    from milena.controller.log.metadata_log import MetadataLog
     from milena.controller.state.state import ControllerState
 
 
 class Inspected(Protocol):
-    """The part of the node that the commands use."""
+    """The part of the node that the commands read."""
 
-    @property
-    def metadata(self) -> MetadataLog: ...
     @property
     def state(self) -> ControllerState: ...
 
@@ -30,7 +25,7 @@ class ControllerLabCommands:
         self._controller = controller
 
     def table(self) -> dict[str, Callable[..., object]]:
-        return {"image": self.image, "brokers": self.brokers, "partitions": self.partitions, "reset": self.reset}
+        return {"image": self.image, "brokers": self.brokers, "partitions": self.partitions}
 
     def image(self) -> dict[str, object]:
         """the metadata: offset, epoch, digest"""
@@ -69,9 +64,3 @@ class ControllerLabCommands:
             for topic_image in (topics.values() if topic is None else [topics[topic]])
             for number, partition in sorted(topic_image.partitions.items())
         }
-
-    async def reset(self) -> dict[str, object]:
-        """remove all topics, dynamic configurations, quotas and credentials; `settle` of the brokers follows it"""
-        result = reset(self._controller.state)
-        await self._controller.metadata.write(result.records, atomic=result.atomic)
-        return {"offset": self._controller.state.image.offset, "topics": [to_text(topic) for topic in result.response]}

@@ -132,3 +132,34 @@ def test_wrong_metadata_of_remote_segments_fails_the_scenario(metadata: dict[str
 )
 def test_wrong_records_fail_the_scenario(records: dict[int, list[int]], said: str) -> None:
     assert said in played_on_tier(do=[{"read": {"at": "B", "from": 0, "records": records}}])
+
+
+def quiet_step(**changes: Any) -> dict[str, Any]:
+    """kip903_epoch_source with a leader that proposes B soon after the delayed fetch, up to a step that expects that
+    nothing comes. The step's expectations hold at first."""
+    data = deepcopy(dict(source("kip903_epoch_source")))
+    data["variants"] = {"plain": {"peers": {"A": "metadata_epochs"}}}
+    step = {"title": "A proposes nothing", "do": [{"release": "the last fetch"}], **changes}
+    return {**data, "steps": [*data["steps"][:2], step]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"exchanges": {"proposals": []}}, "0 exchanges expected, 1 found"),
+        ({"expect": {"partition": {"isr": [1]}}}, "partition.isr: expected [1], found [1, 2]"),
+        ({"expect": {"B": {"in_isr": False}}}, "B: in_isr: expected False, found True"),
+    ],
+)
+def test_what_comes_a_little_later_fails_a_step_that_expects_nothing(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ScenarioFailed) as failed:
+        play_simulated(script_of(quiet_step(**changes)))
+    assert said in str(failed.value)
+
+
+def test_a_step_that_expects_nothing_fails_if_nothing_later_can_be_waited_for() -> None:
+    data = quiet_step(exchanges={"proposals": []})
+    held = {"hold": {"at": "controller", "api": "BROKER_HEARTBEAT"}}
+    data["steps"][-1]["do"] = [held]
+    with pytest.raises(ScenarioFailed, match="nothing that comes later can be waited for"):
+        play_simulated(script_of(data))

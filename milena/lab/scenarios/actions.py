@@ -226,10 +226,12 @@ async def _release(stage: Stage, name: str) -> None:
 
 async def _cut(stage: Stage, nodes: list[str]) -> None:
     await stage.driver.cut(*nodes)
+    stage.cuts.add(frozenset(nodes))
 
 
 async def _heal(stage: Stage, nodes: list[str]) -> None:
     await stage.driver.heal(*nodes)
+    stage.cuts.discard(frozenset(nodes))
 
 
 async def _remember(stage: Stage, values: Fields) -> None:

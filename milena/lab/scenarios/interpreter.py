@@ -1,7 +1,7 @@
 """Runs a scenario on a driver, and compares the state after each step with the expected one.
 
-An expectation is waited for, because followers lag behind their leaders. That something does *not* happen is therefore
-expected after something that would happen later. The report of a failure shows the replicas as the documents draw them.
+An expectation is waited for, because followers lag behind their leaders. That something does *not* happen is
+compared again after later events (``settling``). The report of a failure shows the replicas as the documents draw them.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from milena.lab.scenarios.script import (
     partition_of,
     replica_of,
 )
+from milena.lab.scenarios.settling import HEARTBEATS, expects_no_change, expects_no_request, settle
 from milena.lab.scenarios.stage import ScenarioFailed, Stage
 from milena.lab.scenarios.tables import DrawnTable, Mark, Row, Table, TableError
 from milena.lab.scenarios.vocabulary import OTHERS, check
@@ -56,7 +57,6 @@ async def play(script: Script, driver: Driver, watch: Watch = silent) -> list[st
             if wrong is not None:
                 raise ScenarioFailed(f"{played.place}\n{wrong}\n\n{played.drawn_replicas()}") from wrong
             shown.append(f"{played.place}\n{played.drawn_replicas()}")
-        await stage.recorder.end()
     finally:
         stage.close()
     return shown
@@ -67,12 +67,16 @@ async def _play_step(stage: Stage, step: Step) -> None:
     if step.before:
         await _expect(stage, step.before)
         stage.expected = {}
+    unchanged = await expects_no_change(stage, step.expect, _different)
     for name, arguments in step.actions:
         await carry_out(stage, name, arguments)
     if step.expect:
         await _expect(stage, step.expect)
     for name, exchanges in step.exchanges.items():
         await _compare_exchanges(stage, name, await stage.resolve(list(exchanges)))
+    if unchanged or expects_no_request(step):
+        await settle(stage)
+        await _expect_still(stage, step)
 
 
 async def _expect(stage: Stage, expect: Fields) -> None:
@@ -80,8 +84,21 @@ async def _expect(stage: Stage, expect: Fields) -> None:
     await stage.until("expected", lambda: _missing(stage, expected))
 
 
+async def _expect_still(stage: Stage, step: Step) -> None:
+    wrong = await _missing(stage, stage.expected)
+    for name, exchanges in step.exchanges.items():
+        wrong = wrong or await _different_exchanges(stage, name, await stage.resolve(list(exchanges)))
+    if wrong is not None:
+        raise ScenarioFailed(f"as expected at first, and no longer after {HEARTBEATS} heartbeats: {wrong}")
+
+
 async def _missing(stage: Stage, expected: Fields) -> str | None:
     await stage.observe()
+    return await _different(stage, expected)
+
+
+async def _different(stage: Stage, expected: Fields) -> str | None:
+    """Compare with the replicas as they were last observed."""
     wrong = []
     for name, fields in expected.items():
         kind, _, partition = name.partition("/")
@@ -122,20 +139,20 @@ async def _lost(stage: Stage) -> list[str]:
     """Return the values that were acknowledged with acks=all and are missing in the leader's log."""
     leader = (await stage.partition())["leader"]
     broker = next((one for one in stage.script.replicas if node_id(one) == leader), None)
-    log = {} if broker is None else stage.tables[broker].log or {}
+    log = {} if broker is None else stage.tables.get(broker, Table()).log or {}
     held = {(offset, value) for offset, (value, _) in log.items()}
     return [value for value, offset in stage.acknowledged.items() if (offset, value) not in held]
 
 
 async def _compare_exchanges(stage: Stage, name: str, expected: Sequence[object]) -> None:
+    await stage.until(f"exchanges {name}", lambda: _different_exchanges(stage, name, expected))
+
+
+async def _different_exchanges(stage: Stage, name: str, expected: Sequence[object]) -> str | None:
     node, number = stage.rule(name)
     numbers = None if stage.numbering is None else stage.numbering.numbers
-
-    async def missing() -> str | None:
-        found = [renumbered(one, numbers) for one in await stage.command(node, "traced", rule=number)]
-        return "\n".join(differences(expected, found)) or None
-
-    await stage.until(f"exchanges {name}", missing)
+    found = [renumbered(one, numbers) for one in await stage.command(node, "traced", rule=number)]
+    return "\n".join(differences(expected, found)) or None
 
 
 async def _played(stage: Stage, number: int, step: Step, wrong: str | None) -> PlayedStep:
@@ -196,4 +213,4 @@ async def _segments(stage: Stage) -> list[NamedSegment]:
                     log, epochs = numbering.log(segment.log), numbering.epochs(segment.epochs)
                     segment = replace(segment, log=log, epochs=epochs)
             found.append(NamedSegment(str(partition), stage.segments.name_of(segment.id), segment))
-    return sorted(found, key=lambda one: (one.partition, one.segment.start, one.name))
+    return found

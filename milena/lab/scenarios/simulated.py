@@ -18,6 +18,7 @@ from milena.lab.scenarios.peers import PEERS, Peer
 from milena.lab.scenarios.played import Watch
 from milena.lab.scenarios.script import Script, node_id
 from milena.lab.world.world import World, simulate
+from milena.node.serving.lab_commands import LabCommandError
 from milena.runtime.context import Runtime
 from milena.storage.files.names import META_PROPERTIES
 from milena.tiered.store import tier_names
@@ -121,8 +122,9 @@ class SimulatedDriver:
         self._world.fabric.heal(_machine(one), _machine(other))
 
     async def command(self, node: str, command: str, /, **arguments: object) -> Any:  # noqa: ANN401 - JSON of any command
-        found = self._cluster.controller if node == CONTROLLER else self._cluster.brokers[node_id(node)]
-        assert found is not None
+        found = self._cluster.controller if node == CONTROLLER else self._cluster.brokers.get(node_id(node))
+        if found is None:
+            raise LabCommandError(f"{node} is down")
         return await found.lab_commands.call(command, **arguments)
 
     def check_alive(self) -> None:

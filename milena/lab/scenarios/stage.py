@@ -65,6 +65,8 @@ class Stage:
         self.memory: dict[str, object] = dict(script.values)
         self.rules: dict[str, tuple[str, int]] = {}
         """Names of rules to their nodes and numbers."""
+        self.cuts: set[frozenset[str]] = set()
+        """Pairs of nodes whose link is cut."""
         self.tables: dict[str, Table] = {}
         self.expected: Fields = {}
         """The expectations of the present step, with their values."""

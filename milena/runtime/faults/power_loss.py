@@ -50,10 +50,6 @@ class Kept:
                 os.close(self.fd)
                 self.fd = -1
 
-    def __del__(self) -> None:
-        if self.fd >= 0:
-            os.close(self.fd)
-
 
 class LossyFile(FailingFile):
     """A file that records which bytes are unsynced. It does so after each write, because a sync in another thread may
@@ -91,9 +87,9 @@ class LossyFile(FailingFile):
 
 
 class UndoableChange(NamedTuple):
-    """A change of a folder's entries, and how to undo it. ``number`` is its place in the order of all changes."""
+    """A change of a folder's entries, and how to undo it."""
 
-    number: int
+    folder: str
     undo: Callable[[], object]
     aside: str | None
     """A second name of a file that may have to be restored."""
@@ -108,11 +104,7 @@ class LossyDisk(FailingDisk):
         self._spare = spare
         self._spares = 0
         self._kept: dict[tuple[int, int], Kept] = {}
-        self._changes: dict[str, list[UndoableChange]] = {}
-        """The unsynced changes by folder, each list in order."""
-        self._count = 0
-        self._former_names: dict[str, tuple[str, int]] = {}
-        """The former names of folders by their present ones, each with the number of the change."""
+        self._changes: list[UndoableChange] = []
         self._lock = Lock()
         super().remove_tree(spare)
         os.makedirs(spare)
@@ -145,8 +137,7 @@ class LossyDisk(FailingDisk):
 
     def rename(self, old: str, new: str, *, sync: bool = True) -> None:
         self.faults.check(old)
-        is_folder = os.path.isdir(old)
-        replaced = self._keep_aside(new) if not is_folder and os.path.exists(new) else None
+        replaced = self._keep_aside(new) if os.path.isfile(new) else None
 
         def undo() -> None:
             os.rename(new, old)
@@ -154,9 +145,7 @@ class LossyDisk(FailingDisk):
                 os.rename(replaced, new)
 
         super().rename(old, new, sync=False)
-        number = self._note(new, undo, replaced)
-        if is_folder:
-            self._former_names[new] = old, number
+        self._note(new, undo, replaced)
         if sync:
             for folder in dict.fromkeys((os.path.dirname(new), os.path.dirname(old))):
                 self.sync_folder(folder)
@@ -168,43 +157,15 @@ class LossyDisk(FailingDisk):
             super().remove(path)
             self._note(path, lambda: os.rename(aside, path), aside)
 
-    def remove_tree(self, path: str) -> None:
-        self._forget_tree(path)
-        super().remove_tree(path)
-
-    def _forget_tree(self, path: str) -> None:
-        """Forget the files of a tree that is being removed, and the changes of its folders, also those that they had
-        under a former name."""
-        former, before = self._former_names.pop(path, (path, self._count))
-        for folder, _, names in os.walk(path):
-            for name in names:
-                self._forget_file(os.path.join(folder, name))
-            self._drop_changes(folder, self._count)
-            self._drop_changes(former + folder[len(path) :], before)
-
-    def _forget_file(self, path: str) -> None:
-        """Forget a file that is being removed, unless it has a second name."""
-        with suppress(FileNotFoundError):
-            found = os.lstat(path)
-            if found.st_nlink == 1:
-                self._kept.pop((found.st_dev, found.st_ino), None)
-
-    def _drop_changes(self, folder: str, before: int) -> None:
-        """Forget a folder's changes with lower numbers than ``before``: they need not be undone any more."""
+    def sync_folder(self, path: str) -> None:
+        before = list(self._changes)
+        super().sync_folder(path)
+        done = [change for change in before if change.folder == path]
         with self._lock:
-            changes = self._changes.pop(folder, [])
-            done = [change for change in changes if change.number < before]
-            if left := changes[len(done) :]:
-                self._changes[folder] = left
+            self._changes = [change for change in self._changes if change not in done]
         for change in done:
             if change.aside is not None:
-                self._forget_file(change.aside)
                 super().remove(change.aside)
-
-    def sync_folder(self, path: str) -> None:
-        before = self._count
-        super().sync_folder(path)
-        self._drop_changes(path, before)
 
     def worker(self) -> Worker:
         """A worker in this process: writes by another process would not be recorded."""
@@ -216,8 +177,7 @@ class LossyDisk(FailingDisk):
         for kept in self._kept.values():
             if kept.fd >= 0 and os.fstat(kept.fd).st_size > kept.synced:
                 os.ftruncate(kept.fd, kept.synced)
-        changes = [change for of_folder in self._changes.values() for change in of_folder]
-        for change in sorted(changes, key=lambda change: -change.number):
+        for change in reversed(self._changes):
             with suppress(FileNotFoundError):  # it was removed with a tree
                 change.undo()
 
@@ -228,9 +188,6 @@ class LossyDisk(FailingDisk):
         os.link(path, aside)
         return aside
 
-    def _note(self, path: str, undo: Callable[[], object], aside: str | None = None) -> int:
-        """Record a change of the entry ``path``. Return its number."""
+    def _note(self, path: str, undo: Callable[[], object], aside: str | None = None) -> None:
         with self._lock:
-            number, self._count = self._count, self._count + 1
-            self._changes.setdefault(os.path.dirname(path), []).append(UndoableChange(number, undo, aside))
-        return number
+            self._changes.append(UndoableChange(os.path.dirname(path), undo, aside))

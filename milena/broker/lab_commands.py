@@ -13,9 +13,11 @@ from milena.node.metadata.image_digest import image_digest
 from milena.protocol.records.batch import iter_batches
 from milena.protocol.records.records import iter_records, offset_of
 from milena.protocol.types import Offset
+from milena.protocol.uuids import to_text
 
 if TYPE_CHECKING:
     from milena.broker.follower.fetchers import Fetchers
+    from milena.broker.reading.remote_reads import RemoteReads
     from milena.broker.replica.partitions import PartitionSet
     from milena.node.metadata.image import MetadataImage
     from milena.node.metrics import Metrics
@@ -41,6 +43,8 @@ class Inspected(Protocol):
     @property
     def partitions(self) -> PartitionSet: ...
     @property
+    def remote_reads(self) -> RemoteReads | None: ...
+    @property
     def runtime(self) -> Runtime: ...
     @property
     def tier(self) -> RemoteLogManager | None: ...
@@ -61,6 +65,8 @@ class BrokerLabCommands:
             "retention": self.retention,
             "tiering": self.tiering,
             "remote_segments": self.remote_segments,
+            "remote_reads": self.remote_reads,
+            "cleaner_offsets": self.cleaner_offsets,
             "metric": self.metric,
             "fetchers": self.fetchers,
             "follower_transitions": self.follower_transitions,
@@ -135,6 +141,20 @@ class BrokerLabCommands:
         from milena.broker.tier_lab_commands import segments_now
 
         return await segments_now(self._node.tier, replica)
+
+    def remote_reads(self) -> list[str]:
+        """the ids of the segments from which this broker has served fetches, the last one last"""
+        reads = self._node.remote_reads
+        return [] if reads is None else [to_text(segment) for segment in reads.reader.segments_read]
+
+    async def cleaner_offsets(self, topic: str, partition: int) -> list[list[int | None]]:
+        """topic, partition: the cleaner-offset map with which this leader starts to clean: [leader epoch, offset]"""
+        replica = self._node.partitions.get(topic, partition)
+        if self._node.tier is None:
+            return []
+        from milena.broker.tier_lab_commands import resolved_now
+
+        return await resolved_now(self._node.tier, replica)
 
     def metric(self, name: str, topic: str) -> dict[str, float]:
         """name, topic: the value of a metric of the topic, by its name at the metrics endpoint"""

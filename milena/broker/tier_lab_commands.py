@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from milena.broker.replica.partition import Partition
 from milena.protocol.uuids import to_text
+from milena.tiered.cleaning.window import map_at_start
 from milena.tiered.segments.lineage import filtered, is_within_leader_epochs
 from milena.tiered.shared.tier import FAILURES, HostedReplica
 from milena.tiered.work.tier_manager import RemoteLogManager
@@ -23,6 +24,23 @@ async def segments_now(manager: RemoteLogManager, partition: Partition) -> list[
         return await described_segments(manager, partition)
     except FAILURES as error:
         raise ValueError(str(error)) from error
+
+
+async def resolved_now(manager: RemoteLogManager, partition: Partition) -> list[list[int | None]]:
+    """Return the cleaner-offset map with which the leader starts to clean; empty if this broker does not lead. Raises
+    ValueError if the metadata cannot be read."""
+    role = manager.role_of(partition)
+    if role is None or not role.leads:
+        return []
+    try:
+        await manager.ready(role)
+    except FAILURES as error:
+        raise ValueError(str(error)) from error
+    epochs = [] if role.log is None else role.log.epochs.entries
+    if not epochs:
+        return []
+    found = map_at_start(manager.tier.metadata.cache(role.partition), role.leader_epoch, leader_epochs=epochs)
+    return [[epoch, offset] for epoch, offset in found]
 
 
 async def described_segments(manager: RemoteLogManager, replica: HostedReplica) -> list[dict[str, object]]:

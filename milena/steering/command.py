@@ -44,7 +44,8 @@ OF_PROCESSES: dict[str, Callable[[SteeredNode], str | None]] = {
 OF_NODES = (
     "hold", "drop", "delay", "disconnect", "fail", "trace", "traced", "release", "wait", "rules", "clear", "help",
     "cut", "heal", "links", "ready", "image", "describe_partition", "read_log", "roll", "flush", "retention", "tiering",
-    "remote_segments", "metric", "fetchers", "follower_transitions", "brokers", "partitions", "fail_disk",
+    "remote_segments", "remote_reads", "cleaner_offsets", "metric", "fetchers", "follower_transitions", "brokers",
+    "partitions", "fail_disk",
     "fill_disk", "slow_disk", "jump_clock", "break_tier", "lost_objects",
     "troubles",
 )  # fmt: skip

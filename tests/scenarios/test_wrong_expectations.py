@@ -80,10 +80,10 @@ SEGMENTS = {
 
 
 def played_on_tier(**changes: Any) -> str:
-    """The message with which kip405_4 fails if its last step is replaced."""
+    """The message with which kip405_4 fails if it ends with this step, with other expectations."""
     data = deepcopy(dict(source("kip405_4")))
-    assert data["steps"][-1]["title"] == LAST_OF_TIER
-    data["steps"][-1] = {"title": LAST_OF_TIER, **changes}
+    at = [step["title"] for step in data["steps"]].index(LAST_OF_TIER)
+    data["steps"][at:] = [{"title": LAST_OF_TIER, **changes}]
     with pytest.raises(ScenarioFailed) as failed:
         play_simulated(script_of(data))
     return str(failed.value)
@@ -163,3 +163,15 @@ def test_a_step_that_expects_nothing_fails_if_nothing_later_can_be_waited_for() 
     data["steps"][-1]["do"] = [held]
     with pytest.raises(ScenarioFailed, match="nothing that comes later can be waited for"):
         play_simulated(script_of(data))
+
+
+@pytest.mark.parametrize(
+    ("served_by", "said"),
+    [
+        ({0: "uuid-1", 1: "uuid-2", 2: "local"}, "B serves offset 0 from uuid-2, not from uuid-1"),
+        ({0: "uuid-2"}, "B serves offset 2 from local, not from uuid-2"),
+    ],
+)
+def test_a_read_from_another_segment_fails_the_scenario(served_by: dict[int, str], said: str) -> None:
+    records = {0: [0, 0], 1: [4, 1], 2: [5, 1]}
+    assert said in played_on_tier(do=[{"read": {"at": "B", "from": 0, "records": records, "served_by": served_by}}])

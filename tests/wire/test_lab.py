@@ -173,7 +173,9 @@ def test_without_lab_processes_can_be_controlled_but_nodes_cannot(milena_start: 
             f"no node listens at {cluster.directory}/broker-1.sock: it is down, or was started without --lab"
         )
     said = refused("lab", "1", "wip", *at)
-    assert said.startswith("no command 'wip' (did you mean wipe?); there are break_tier, brokers, clear, cut, ")
+    assert said.startswith(
+        "no command 'wip' (did you mean wipe?); there are break_tier, brokers, cleaner_offsets, clear, cut, "
+    )
     cluster.kill(1)
     cluster.start_node(1)
     assert cluster.nodes[1].pid is not None

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NotRequired, TypedDict
 
 from milena.lab.scenarios.stage import Action, Stage
+from milena.protocol.uuids import from_text
 from milena.tiered.segments.segment_metadata import UNFENCED
 
 Clean = TypedDict(
@@ -55,6 +56,7 @@ async def _clean(stage: Stage, arguments: Clean) -> None:
         replaces=bool(entries),
     )
     stage.memory[arguments["as"]] = made["id"]
+    stage.segments.take(arguments["as"], from_text(made["id"]))
     if not arguments.get("pending", False):
         await _finish_it(stage, arguments["at"], arguments["as"], arguments.get("leader_epoch", UNFENCED))
 

@@ -6,7 +6,8 @@
 
 Each offset from ``from`` on is read with a separate fetch, as if by a new reader. All records must be as expected, up
 to the last of ``records``, and none may follow. ``of: u-1`` is another partition. ``leader_epoch`` is the reader's
-current leader epoch, ``committed: true`` requests read_committed.
+current leader epoch, ``committed: true`` requests read_committed. ``served_by: {0: uuid-1, 4: local}``: which segment
+must serve the reads from each of these offsets on.
 
 ::
 
@@ -24,14 +25,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NotRequired, TypedDict
 
 from milena.lab.scenarios.driver import CONTROLLER
 from milena.lab.scenarios.events import EventKind
+from milena.lab.scenarios.maps import RESOLVED_BY, CleanerMap, found_in, map_differences, map_of, map_rows
 from milena.lab.scenarios.recorder import OBSERVER
 from milena.lab.scenarios.remote import (
     Place,
     finished,
+    listing,
     metadata_differences,
     metadata_rows,
     paired,
-    published,
     records_in,
     remote_differences,
     remote_rows,
@@ -49,6 +51,7 @@ from milena.protocol.records.records import iter_records, offset_of
 from milena.protocol.requests.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
 from milena.protocol.requests.fetch_response import FetchedPartition, decode_fetch_response
 from milena.protocol.types import REMOTE_METADATA_TOPIC
+from milena.protocol.uuids import from_text
 
 if TYPE_CHECKING:
     from milena.protocol.apis import ListOffsetsResponse
@@ -58,6 +61,8 @@ BY_NAME: Final = 12
 MAX_BYTES: Final = 1 << 20
 MAX_WAIT_MS: Final = 500
 TIMEOUT_MS: Final = 30_000
+LOCAL: Final = "local"
+"""The source of a read that needs no segment of the tier."""
 SPECIAL: Final = {"latest": -1, "earliest": -2, "earliest_local": -4, "latest_tiered": -5, "earliest_pending": -6}
 """The special timestamps of ListOffsets."""
 
@@ -81,6 +86,7 @@ Read = TypedDict(
         "of": NotRequired[str],
         "leader_epoch": NotRequired[int],
         "committed": NotRequired[bool],
+        "served_by": NotRequired[Mapping[int, str]],
     },
 )
 """The arguments of ``read``."""
@@ -95,6 +101,28 @@ async def read(stage: Stage, arguments: Read) -> None:
     for offset in sorted(expected):
         if offset >= arguments["from"]:
             await _read_at(stage, arguments["at"], partition, offset, expected, reader)
+            source = await _served_by(stage, arguments["at"], partition, offset)
+            _check_source(arguments, offset, source)
+            value, _ = expected[offset]
+            text = f"{offset}: {value}" if source == LOCAL else f"{offset}: {value} ({source})"
+            stage.recorder.add(EventKind.READ, "consumer", text, target=arguments["at"])
+
+
+def _check_source(arguments: Read, offset: int, source: str) -> None:
+    """Raise ScenarioFailed if a read is not served by what ``served_by`` names."""
+    sources = arguments.get("served_by", {})
+    wanted = sources.get(max((first for first in sources if first <= offset), default=-1))
+    if wanted not in (None, source):
+        raise ScenarioFailed(f"{arguments['at']} serves offset {offset} from {source}, not from {wanted}")
+
+
+async def _served_by(stage: Stage, broker: str, partition: Partition, offset: int) -> str:
+    """Return what has served the broker's last read, which was at ``offset``: a segment's name, or ``local``."""
+    described = await stage.replica(partition.on(broker))
+    segments = await stage.command(broker, "remote_reads")
+    if offset >= described["local_log_start_offset"] or not segments:
+        return LOCAL
+    return stage.segments.name_of(from_text(segments[-1]))
 
 
 async def _read_at(stage: Stage, broker: str, partition: Partition, offset: int, expected: Log, reader: Reader) -> None:
@@ -121,8 +149,6 @@ async def _read_at(stage: Stage, broker: str, partition: Partition, offset: int,
         )
 
     await stage.until(f"reading offset {offset} of {partition} at {broker}", missing)
-    value, _ = expected[offset]
-    stage.recorder.add(EventKind.READ, "consumer", f"{offset}: {value}", target=broker)
 
 
 async def list_offsets(stage: Stage, arguments: Mapping[str, Any]) -> None:
@@ -228,16 +254,35 @@ async def _remote(stage: Stage, place: Place, expected: Fields) -> Compared:
 
 
 async def _metadata(stage: Stage, place: Place, expected: Fields) -> Compared:
-    found = finished(published(await _metadata_records(stage), place))
+    found = finished(listing(await _metadata_records(stage), place))
     if (numbering := stage.numbering) is not None:
         found = {segment: one._replace(epochs=numbering.epochs(one.epochs)) for segment, one in found.items()}
     ids = stage.segments
     return Compared(metadata_differences(expected, found, ids), metadata_rows(expected, found, ids))
 
 
+async def _maps(stage: Stage, place: Place, expected: Fields) -> Compared:
+    cache = listing(await _metadata_records(stage), place)
+    found = {stage.segments.name_of(segment.id): one for segment, one in found_in(cache)}
+    for name in expected:
+        if name.startswith(RESOLVED_BY):
+            entries = await stage.command(
+                name.removeprefix(RESOLVED_BY), "cleaner_offsets", topic=place.topic, partition=place.partition
+            )
+            found[name] = CleanerMap(dict(entries))
+    if (numbering := stage.numbering) is not None:
+        numbers = numbering.numbers
+        found = {
+            name: one._replace(offsets={numbers[epoch]: at for epoch, at in one.offsets.items() if epoch in numbers})
+            for name, one in found.items()
+        }
+    wanted = {name: map_of(fields) for name, fields in expected.items()}
+    return Compared(map_differences(wanted, found), map_rows(wanted, found))
+
+
 async def counted_states(stage: Stage, place: Place) -> dict[str, int]:
     """Return the number of segments by published state. Raises LabCommandError."""
-    return Counter(one.state.name for one in published(await _metadata_records(stage), place).values())
+    return Counter(one.state.name for one in listing(await _metadata_records(stage), place).segments())
 
 
 async def _states(stage: Stage, place: Place, expected: Mapping[str, int]) -> Compared:
@@ -254,7 +299,8 @@ def _count_row(state: str, expected: Mapping[str, int], counted: Mapping[str, in
 IN_TIER: Final[Mapping[str, Callable[[Stage, Place, Fields], Awaitable[Compared]]]] = {
     "remote": _remote,
     "metadata": _metadata,
+    "maps": _maps,
     "states": _states,
 }
-"""The expectations of the tier, in this order: ``remote`` assigns names to segments. ``states`` counts the published
-segments."""
+"""The expectations of the tier, in this order: ``remote`` assigns names to segments. ``maps`` are the
+cleaner-offset maps. ``states`` counts the published segments."""

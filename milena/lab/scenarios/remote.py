@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from milena.lab.scenarios.maps import map_of, map_rows
 from milena.lab.scenarios.script import Fields
 from milena.lab.scenarios.tables import Log, Mark, Row, Table, TableError, epochs_drawn, epochs_of, log_of
 from milena.protocol.records.batch import iter_batches
@@ -27,7 +28,7 @@ from milena.protocol.types import Offset
 from milena.storage.files.checkpoints import decode_epochs
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.metadata.serialization import deserialize
-from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
+from milena.tiered.segments.segment_metadata import RemoteLogSegmentState
 from milena.tiered.store.remote_storage import LOG_SUFFIX, IndexType
 from milena.tiered.store.tier_names import parse_folder, parse_object
 
@@ -127,9 +128,8 @@ def records_in(data: bytes) -> dict[int, tuple[str, int]]:
     }
 
 
-def published(records: Iterable[tuple[int, bytes]], place: Place) -> dict[UUID, RemoteLogSegmentMetadata]:
-    """Return the segments of a partition after these records (offset, value) of the metadata topic, without deleted
-    ones."""
+def listing(records: Iterable[tuple[int, bytes]], place: Place) -> RemoteLogMetadataCache:
+    """Return the segments of a partition after these records (offset, value) of the metadata topic."""
     cache = RemoteLogMetadataCache()
     for offset, value in records:
         event = deserialize(value, Offset(offset))
@@ -138,24 +138,26 @@ def published(records: Iterable[tuple[int, bytes]], place: Place) -> dict[UUID, 
         partition = event.segment_id.partition
         if (partition.topic, partition.topic_id, partition.partition) == place:
             cache.apply(event)
-    return {segment.id: segment for segment in cache.segments()}
+    return cache
 
 
-def finished(segments: Mapping[UUID, RemoteLogSegmentMetadata]) -> dict[UUID, Published]:
+def finished(cache: RemoteLogMetadataCache) -> dict[UUID, Published]:
     """Return the finished copies."""
     return {
-        segment: Published(one.start_offset, {entry.epoch: entry.start for entry in one.epochs})
-        for segment, one in segments.items()
+        one.id: Published(one.start_offset, {entry.epoch: entry.start for entry in one.epochs})
+        for one in cache.segments()
         if one.state is RemoteLogSegmentState.COPY_SEGMENT_FINISHED
     }
 
 
 def expected_rows(kind: str, expected: Fields) -> list[Row]:
-    """Return the rows of an expected ``remote``, ``metadata`` or ``states`` that no run was compared with."""
+    """Return the rows of an expected ``remote``, ``metadata``, ``maps`` or ``states`` that no run was compared with."""
     if kind == "remote":
         rows = remote_rows([Pair(name, fields or {}, None, fits=False) for name, fields in expected.items()], Ids())
     elif kind == "metadata":
         rows = metadata_rows(expected, {}, Ids())
+    elif kind == "maps":
+        rows = map_rows({name: map_of(fields) for name, fields in expected.items()}, {})
     else:
         rows = [Row(f"{name}: {fields}", None, Mark.DIFFERS) for name, fields in expected.items()]
     return [row for row in rows if row.expected is not None]

@@ -137,10 +137,10 @@ def _overdue(window: Window, config: TopicConfig, now: int) -> int:
     return max(now - lag - oldest, 0) if oldest > 0 else 0
 
 
-def map_of_pass(
-    cache: RemoteLogMetadataCache, epoch: LeaderEpoch, end: Offset, *, leader_epochs: Sequence[EpochEntry]
+def map_at_start(
+    cache: RemoteLogMetadataCache, epoch: LeaderEpoch, *, leader_epochs: Sequence[EpochEntry]
 ) -> CleanerOffsets:
-    """Return the cleaner-offset map of a pass by the leader of ``epoch`` that uses keys up to ``end`` (exclusive).
+    """Return the cleaner-offset map with which the leader of ``epoch`` starts.
 
     The first map of a partition has an entry without an offset (None) for the log's first epoch, so that maps that
     former leaders may still publish are rejected.
@@ -149,4 +149,12 @@ def map_of_pass(
     found = resolved(cache.cleanings.maps, epoch, first=first)
     if not cache.cleanings.maps and first < epoch:
         found = (CleanerOffset(first, None), *found)
+    return found
+
+
+def map_of_pass(
+    cache: RemoteLogMetadataCache, epoch: LeaderEpoch, end: Offset, *, leader_epochs: Sequence[EpochEntry]
+) -> CleanerOffsets:
+    """Return the cleaner-offset map of a pass by the leader of ``epoch`` that uses keys up to ``end`` (exclusive)."""
+    found = map_at_start(cache, epoch, leader_epochs=leader_epochs)
     return (*found[:-1], CleanerOffset(epoch, max(found[-1].offset or Offset(0), end)))

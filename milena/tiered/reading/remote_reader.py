@@ -76,6 +76,11 @@ class RemoteLogReader:
         """The position (bytes) up to which a segment was last read."""
         self._untouched: OrderedDict[TopicIdPartition, _Untouched] = OrderedDict()
 
+    @property
+    def segments_read(self) -> list[UUID]:
+        """The segments that were read, the last one last; only the latest ``MOST_READERS``."""
+        return list(self._heads)
+
     async def cache(self, partition: TopicIdPartition) -> RemoteLogMetadataCache:
         """Return the segments of a partition. Raises MetadataNotReady."""
         metadata = self._tier.metadata

@@ -109,6 +109,14 @@ def test_a_rejected_map_rejects_none() -> None:
     assert [cleanings.count(one) for one in (first, second, third)] == [True, False, True]
 
 
+def test_an_equal_offset_is_not_a_contradiction_if_the_maps_differ_elsewhere() -> None:
+    """The later leader has pruned LE-0, or knows a later offset of it."""
+    earlier = offsets({0: 100, 1: 155})
+    for later in (offsets({1: 155, 2: 160}), offsets({0: 120, 1: 155, 2: 160})):
+        assert not contradicts(later, earlier)
+        assert contradicts(later, offsets({0: 100, 1: 156}))
+
+
 def test_what_a_later_leader_has_pruned_is_not_contradicted() -> None:
     cleanings = Cleanings()
     first, second = cleaned(1, {0: 123}), cleaned(2, {1: 155})

@@ -17,6 +17,7 @@ from milena.protocol.uuids import to_text
 
 if TYPE_CHECKING:
     from milena.broker.follower.fetchers import Fetchers
+    from milena.broker.metadata.own_changes import OwnChanges
     from milena.broker.reading.remote_reads import RemoteReads
     from milena.broker.replica.partitions import PartitionSet
     from milena.node.metadata.image import MetadataImage
@@ -40,6 +41,8 @@ class Inspected(Protocol):
     def logs(self) -> LogManager: ...
     @property
     def metrics(self) -> Metrics: ...
+    @property
+    def own_changes(self) -> OwnChanges: ...
     @property
     def partitions(self) -> PartitionSet: ...
     @property
@@ -71,6 +74,8 @@ class BrokerLabCommands:
             "fetchers": self.fetchers,
             "follower_transitions": self.follower_transitions,
             "image": self.image,
+            "settle": self.settle,
+            "erase_tier": self.erase_tier,
         }
 
     def describe_partition(self, topic: str, partition: int) -> dict[str, object]:
@@ -141,6 +146,22 @@ class BrokerLabCommands:
         from milena.broker.tier_lab_commands import segments_now
 
         return await segments_now(self._node.tier, replica)
+
+    async def settle(self, offset: int) -> dict[str, list[str] | None]:
+        """offset: after a controller's reset: apply the metadata up to there, and forget the tier; returns the ids of
+        topics whose segments it was deleting from the tier, null if it has not used the tier"""
+        await self._node.own_changes.wait_applied(offset)
+        self._node.logs.tidy_soon()
+        topics = None if self._node.tier is None else await self._node.tier.reset()
+        return {"erasing": None if topics is None else [to_text(topic) for topic in topics]}
+
+    async def erase_tier(self, topics: list[str]) -> dict[str, int]:
+        """topics: delete all segments of the topics with these ids from the tier"""
+        if self._node.tier is None:
+            return {"deleted": 0}
+        from milena.broker.tier_lab_commands import erase_topics
+
+        return {"deleted": await erase_topics(self._node.tier, topics)}
 
     def remote_reads(self) -> list[str]:
         """the ids of the segments from which this broker has served fetches, the last one last"""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from milena.broker.replica.partition import Partition
-from milena.protocol.uuids import to_text
+from milena.protocol.uuids import from_text, to_text
 from milena.tiered.cleaning.window import map_at_start
+from milena.tiered.rebuilding.rebuilt_metadata import placeholder
 from milena.tiered.segments.lineage import filtered, is_within_leader_epochs
 from milena.tiered.shared.tier import FAILURES, HostedReplica
+from milena.tiered.store.remote_storage import RemoteResourceNotFound
 from milena.tiered.work.tier_manager import RemoteLogManager
 
 
@@ -16,6 +20,23 @@ async def work_now(manager: RemoteLogManager, partition: Partition) -> None:
         await manager.run_now(partition)
     except FAILURES as error:
         raise ValueError(str(error)) from error
+
+
+async def erase_topics(manager: RemoteLogManager, topics: Sequence[str]) -> int:
+    """Delete the segments of deleted topics, given by their ids, without records in the metadata topic. Return their
+    number. Raises ValueError if that fails."""
+    storage, ids = manager.tier.storage, {from_text(topic) for topic in topics}
+    count = 0
+    try:
+        for stored in await storage.segments():
+            if stored.segment_id.partition.topic_id in ids:
+                await storage.delete(placeholder(stored))
+                count += 1
+    except RemoteResourceNotFound:
+        return count  # nothing was ever copied
+    except FAILURES as error:
+        raise ValueError(str(error)) from error
+    return count
 
 
 async def segments_now(manager: RemoteLogManager, partition: Partition) -> list[dict[str, object]]:

@@ -8,6 +8,7 @@ COMMANDS = {
     "status": ("milena.up.detached:status", "show the nodes of a cluster"),
     "logs": ("milena.up.logs:main", "print the logs of a cluster's nodes"),
     "lab": ("milena.steering.command:main", "control a test node: hold requests, cut links, power it off"),
+    "reset": ("milena.steering.state_commands:reset", "make a test cluster like a new one"),
     "node": ("milena.commands.node:main", "run one node from its properties file"),
     "config": ("milena.commands.config:main", "check a configuration without starting a node"),
     "container": ("milena.commands.container:main", "run one node as Kafka's container image does"),

@@ -1,19 +1,24 @@
-"""The lab commands of a controller: its metadata, brokers and partitions."""
+"""The lab commands of a controller: its metadata, brokers and partitions, and their reset."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from milena.controller.commands.reset import reset
 from milena.node.metadata.image_digest import image_digest
+from milena.protocol.uuids import to_text
 
 if TYPE_CHECKING:
+    from milena.controller.log.metadata_log import MetadataLog
     from milena.controller.state.state import ControllerState
 
 
 class Inspected(Protocol):
-    """The part of the node that the commands read."""
+    """The part of the node that the commands use."""
 
+    @property
+    def metadata(self) -> MetadataLog: ...
     @property
     def state(self) -> ControllerState: ...
 
@@ -25,7 +30,7 @@ class ControllerLabCommands:
         self._controller = controller
 
     def table(self) -> dict[str, Callable[..., object]]:
-        return {"image": self.image, "brokers": self.brokers, "partitions": self.partitions}
+        return {"image": self.image, "brokers": self.brokers, "partitions": self.partitions, "reset": self.reset}
 
     def image(self) -> dict[str, object]:
         """the metadata: offset, epoch, digest"""
@@ -64,3 +69,9 @@ class ControllerLabCommands:
             for topic_image in (topics.values() if topic is None else [topics[topic]])
             for number, partition in sorted(topic_image.partitions.items())
         }
+
+    async def reset(self) -> dict[str, object]:
+        """remove all topics, dynamic configurations, quotas and credentials; `settle` of the brokers follows it"""
+        result = reset(self._controller.state)
+        await self._controller.metadata.write(result.records, atomic=result.atomic)
+        return {"offset": self._controller.state.image.offset, "topics": [to_text(topic) for topic in result.response]}

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+ENDED = "the node has ended"
+
+
 class NotListening(UserError):
     """The node is down, or was started without --lab."""
 
@@ -27,34 +30,64 @@ class NodeCommands:
 
     def call(self, command: str, **arguments: object) -> Any:  # noqa: ANN401 - JSON of any command
         """Call a command. Raises UserError with the node's error, NotListening if the node cannot be reached."""
-        reason = "the node has ended"
+        return self.begin(command, **arguments).result()
+
+    def begin(self, command: str, **arguments: object) -> Call:
+        """Send a command; its result is read later, so that several nodes work at the same time. Raises UserError,
+        NotListening."""
         try:
-            line = self._send({"command": command, **arguments})
+            return Call(command, self._send({"command": command, **arguments}))
         except ConnectionError as error:
-            line, reason = b"", error.strerror or reason
+            raise UserError(f"{command}: {error.strerror or ENDED}") from None
+
+    def end(self, command: str) -> None:
+        """Call a command that ends the node instead of answering. Raises NotListening."""
+        with contextlib.suppress(ConnectionError), self._send({"command": command}) as connection:
+            answer_of(connection)
+
+    def _send(self, request: dict[str, object]) -> socket.socket:
+        """Send one line. Return the connection, to read the answer. Raises ConnectionError, NotListening."""
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            with address(self._path) as short:
+                connection.connect(short)
+            connection.sendall(json.dumps(request).encode() + b"\n")
+        except (FileNotFoundError, ConnectionRefusedError):
+            connection.close()
+            raise NotListening(f"no node listens at {self._path}: it is down, or was started without --lab") from None
+        except PermissionError as error:
+            connection.close()
+            raise UserError(f"{self._path}: {error.strerror}") from None
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+class Call:
+    """A command that a node executes."""
+
+    def __init__(self, command: str, connection: socket.socket) -> None:
+        self._command = command
+        self._connection = connection
+
+    def result(self) -> Any:  # noqa: ANN401 - JSON of any command
+        """Wait for the result. Raises UserError with the node's error."""
+        reason = ENDED
+        with self._connection as connection:
+            try:
+                line = answer_of(connection)
+            except ConnectionError as error:
+                line, reason = b"", error.strerror or reason
         if not line:
-            raise UserError(f"{command}: {reason}")
+            raise UserError(f"{self._command}: {reason}")
         answer = json.loads(line)
         if "error" in answer:
             raise UserError(answer["error"])
         return answer["ok"]
 
-    def end(self, command: str) -> None:
-        """Call a command that ends the node instead of answering. Raises NotListening."""
-        with contextlib.suppress(ConnectionError):
-            self._send({"command": command})
 
-    def _send(self, request: dict[str, object]) -> bytes:
-        """Send one line, return one line; an empty one if the node has ended. Raises ConnectionError, NotListening."""
-        with socket.socket(socket.AF_UNIX) as connection:
-            try:
-                with address(self._path) as short:
-                    connection.connect(short)
-            except (FileNotFoundError, ConnectionRefusedError):
-                raise NotListening(
-                    f"no node listens at {self._path}: it is down, or was started without --lab"
-                ) from None
-            except PermissionError as error:
-                raise UserError(f"{self._path}: {error.strerror}") from None
-            connection.sendall(json.dumps(request).encode() + b"\n")
-            return connection.makefile("rb").readline()
+def answer_of(connection: socket.socket) -> bytes:
+    """Return one line; an empty one if the node has ended. Raises ConnectionError."""
+    with connection.makefile("rb") as stream:
+        return stream.readline()

@@ -46,7 +46,7 @@ OF_NODES = (
     "cut", "heal", "links", "ready", "image", "describe_partition", "read_log", "roll", "flush", "retention", "tiering",
     "remote_segments", "remote_reads", "cleaner_offsets", "metric", "fetchers", "follower_transitions", "brokers",
     "partitions", "fail_disk",
-    "fill_disk", "slow_disk", "jump_clock", "break_tier", "lost_objects",
+    "fill_disk", "slow_disk", "jump_clock", "break_tier", "lost_objects", "mend", "reset", "settle", "erase_tier",
     "troubles",
 )  # fmt: skip
 """The commands of brokers and controllers, for error messages if no node can be asked."""
@@ -65,6 +65,7 @@ COMMAND = CommandLine(
     "  break_tier away=true delay_ms= lose=0.1    a broker's tier fails, is slow, loses a share of new segments, or\n"
     "             odd=                            gives wrong answers (page, json, value, cancelled, short, sizes);\n"
     "                                             without arguments it works again. lost_objects lists what is lost\n"
+    "  mend                                       end all rules, cuts, delays and faults of the clock and the tier\n"
     "  troubles                                   the wall clock, and the numbers of failed and delayed calls and of\n"
     "                                             wrong answers\n"
     "  hold, drop, delay, disconnect, fail        rules for requests: api=, peer=, node=, topic=, partition=, group=,\n"
@@ -154,7 +155,7 @@ def ask_alone(folder: ClusterDir, name: str, command: str, given: dict[str, obje
 def find(cluster: ClusterDir, name: str) -> int:
     """Return the id of a node given by id or name. Raises UserError."""
     for entry in nodes_file.read(cluster.nodes):
-        if name in (str(entry["id"]), f"{entry['roles'][0]}-{entry['id']}"):
+        if name in (str(entry["id"]), nodes_file.name_of(entry)):
             return entry["id"]
     raise UserError(f"{cluster.path} has no node {name}")
 

@@ -51,10 +51,11 @@ class Lab:
         _check_links(spare, config.log_dirs)
         self._clock = ShiftedClock(runtime.clock)
         self._tier = TierTroubles(runtime, os.path.join(cluster.folder(name), "lost-objects"))
+        self._network = Links(runtime.network, runtime.clock, self._node_at)
         self.runtime = replace(
             runtime,
             clock=self._clock,
-            network=Links(runtime.network, runtime.clock, self._node_at),
+            network=self._network,
             disk=self._disk,
             tier_disk=self._tier.disk,
             connect_store=self._tier.connect_store,
@@ -78,6 +79,7 @@ class Lab:
             "slow_disk": self._slow_disk,
             "jump_clock": self._jump_clock,
             "troubles": self._troubles,
+            "mend": self._mend,
             "ready": ready,
         }
         if name == "broker":
@@ -98,6 +100,18 @@ class Lab:
         """exit at once, leaving the files as a power loss would: without unsynced bytes"""
         self._disk.cut()
         os._exit(POWER_OFF_EXIT)
+
+    async def _mend(self) -> dict[str, bool]:
+        """end all faults: clear the rules, heal the links, reset the clock, slow disks and the tier; returns whether a
+        log directory fails or is full, which only a restart ends"""
+        for commands in self._commands.values():
+            await commands.call("clear")
+        self._network.heal()
+        self._clock.ahead_ms = 0
+        self._disk.faults.end_delays()
+        self._tier.set(away=False, delay=0, lose=0)
+        self._tier.forget_lost()
+        return {"needs_restart": self._disk.faults.lasting}
 
     def _fail_disk(self, path: str) -> dict[str, str]:
         """let every call on the disk of this log directory fail until the process ends"""

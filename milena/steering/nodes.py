@@ -43,7 +43,7 @@ class SteeredNode:
 
     @property
     def name(self) -> str:
-        return f"{self.entry['roles'][0]}-{self.id}"
+        return nodes_file.name_of(self.entry)
 
     @property
     def pid(self) -> int | None:
@@ -107,18 +107,22 @@ class SteeredNode:
         self._wait(lambda: self.pid is not None or _size(log) > log_start, "to be started")
         if not wait:
             return False
-
-        def is_ready() -> bool:
-            entry = self.entry
-            if entry["pid"] is None:
-                said = processes.last_words(log, log_start) or "its log is empty"
-                raise UserError(f"{self.name} has ended: {said}")
-            return entry["ready"]
-
         if self._cluster.is_lab():
-            self._wait(is_ready, "to serve")
+            self.wait_ready(log_start)
             return True
-        return self._comes(is_ready, PATIENCE)
+        return self._comes(lambda: self._is_ready(log_start), PATIENCE)
+
+    def wait_ready(self, log_start: int = 0) -> None:
+        """Wait until a node that was started serves. ``log_start``: the size of its log before. Raises UserError if it
+        has ended."""
+        self._wait(lambda: self._is_ready(log_start), "to serve")
+
+    def _is_ready(self, log_start: int) -> bool:
+        entry = self.entry
+        if entry["pid"] is None:
+            said = processes.last_words(self._cluster.log(self.name), log_start) or "its log is empty"
+            raise UserError(f"{self.name} has ended: {said}")
+        return entry["ready"]
 
     def signal(self, number: int) -> None:
         """Send a signal to the process. Raises UserError if it is down."""

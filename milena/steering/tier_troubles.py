@@ -11,6 +11,7 @@ import errno
 import json
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Final, TypeVar, cast
 
 from milena.runtime.context import Runtime
@@ -97,6 +98,12 @@ class TierTroubles:
             self.disk.faults.fail(EVERYTHING)
         else:
             self.disk.faults.heal(EVERYTHING)
+
+    def forget_lost(self) -> None:
+        """Forget the lost objects' paths. Raises OSError."""
+        self.lost.clear()
+        with suppress(FileNotFoundError):
+            os.unlink(self._memory)
 
     @property
     def failed(self) -> int:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from milena.command_line.errors import UserError
 from milena.steering.caller import NodeCommands
 from milena.steering.nodes import SteeredNode
+from milena.steering.reset import reset
 from milena.up import detached, nodes_file
 from milena.up.layout import ClusterDir
 from milena.up.processes import PARENT_FD, runs
@@ -192,6 +193,11 @@ class LocalCluster:
     def power_off(self, node_id: int) -> None:
         """End a node, leaving its files as a power loss would (with ``lab=True``)."""
         SteeredNode(self._layout, node_id).power_off()
+
+    def reset(self) -> None:
+        """Remove all topics, groups, dynamic configurations and faults, and start the nodes that are down (with
+        ``lab=True``). Clients then see a new cluster; ports, and processes that run, are kept."""
+        reset(self._layout)
 
     def stop(self) -> None:
         """Stop all nodes cleanly. Idempotent."""

@@ -43,6 +43,11 @@ def read(path: str) -> list[Entry]:
     return entries
 
 
+def name_of(entry: Entry) -> str:
+    """Return the node's name, as in ``broker-1``."""
+    return f"{entry['roles'][0]}-{entry['id']}"
+
+
 def write(path: str, entries: list[Entry]) -> None:
     """Replace the whole list."""
     with _locked(path):

@@ -107,6 +107,30 @@ def test_release(milena_cluster):
     assert code == 0, output
 
 
+@pytest.mark.parametrize("option", ["ini", "command line"])
+def test_with_a_reset_each_test_gets_the_cluster_like_a_new_one(tmp_path: Path, option: str) -> None:
+    tests = """
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from noting import note
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_of_one_topic(milena_cluster, number):
+    client = AdminClient({"bootstrap.servers": milena_cluster.bootstrap})
+    assert not client.list_topics(timeout=30).topics
+    producer = Producer({"bootstrap.servers": milena_cluster.bootstrap})
+    producer.produce("orders", b"one")
+    assert producer.flush(30) == 0
+    note(milena_cluster)
+"""
+    code, output = run_project(
+        tmp_path, tests, settings="milena_reset = true" if option == "ini" else "addopts = --milena-reset"
+    )
+    assert (code, "2 passed" in output) == (0, True), output
+    assert len(set(noted(tmp_path))) == 3, "both tests have used the same processes"
+
+
 def test_wrong_use_of_the_plugin_is_reported(tmp_path: Path) -> None:
     tests = """
 def test_brokers(milena_cluster):

@@ -98,6 +98,10 @@ class OwnChanges:
                     await self._clock.sleep(RETRY_SECONDS)
         return False
 
+    async def wait_applied(self, offset: int) -> None:
+        """Wait until this broker has applied the metadata record at ``offset``."""
+        await self._wait(offset, with_logs=True)
+
     def _on_progress(self) -> None:
         """Complete the waits that have ended."""
         for future, has_ended in self._waiting.items():

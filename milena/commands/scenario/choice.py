@@ -83,31 +83,30 @@ def show(values: Values) -> int:
 @_reported()
 def run(values: Values, world: str) -> int:
     """Run the requested scenarios. With --all, those that cannot run in this world are skipped, with the reason."""
-    from milena.commands.scenario.running import Run
+    from milena.commands.scenario.running import Planned, RunOptions, run_all
 
     chosen = everything() if values.all else [choice(read(one), values.variant) for one in values.scenario]
     if values.until is not None:
         chosen = [one.until(values.until) for one in chosen]
     if values.html is not None:
         check_writable(values.html)
-    playing = Run(
-        world,
-        seed=values.seed,
-        quiet=values.quiet,
-        json=values.json,
-        directory=values.dir,
-        keep=values.keep,
-        html=values.html,
+    planned = [Planned(one.name, one.played, not_playable(one, world)) for one in chosen]
+    for one in planned:
+        if one.reason is not None and not values.all:
+            raise UserError(f"{one.name}: {one.reason}")
+    return run_all(
+        planned,
+        RunOptions(
+            world=world,
+            seed=values.seed,
+            quiet=values.quiet,
+            json=values.json,
+            directory=values.dir,
+            keep=values.keep,
+            html=values.html,
+            jobs=values.jobs,
+        ),
     )
-    for one in chosen:
-        reason = not_playable(one, world)
-        if reason is None:
-            playing.play(one.name, one.played)
-        elif values.all:
-            playing.skip(one.name, reason)
-        else:
-            raise UserError(f"{one.name}: {reason}")
-    return playing.end()
 
 
 def not_playable(chosen: Chosen, world: str) -> str | None:

@@ -35,6 +35,7 @@ RUN = CommandLine(
         Option("--seed", "of the simulation", "N", default=0, convert=int),
         JSON,
         Option("--html", "write a page to FILE that shows one run step by step; it needs no network", "FILE"),
+        Option("--jobs", f"run this many scenarios at a time ({PROCESSES})", "N", default=1, convert=int),
         Option("--until", "stop after this step", "STEP", convert=int),
         Option("--keep", f"leave the cluster running ({PROCESSES}); `milena down --dir DIR` ends it"),
         Option("--dir", f"keep the cluster's files in this new directory ({PROCESSES})", "DIR"),
@@ -47,6 +48,7 @@ RUN = CommandLine(
         "milena scenario run kip405_5 --html kip405_5.html",
         "milena scenario run mine.yaml",
         "milena scenario run --all --quiet",
+        "milena scenario run --all --quiet --on processes --jobs 2",
         "milena scenario run kip279_alternatives --json",
     ],
 )
@@ -102,6 +104,8 @@ def _run(values: Values) -> int:
         raise UsageError("--all and --variant exclude each other")
     if values.seed < 0:
         raise UsageError(f"--seed {values.seed}: not a number of at least 0")
+    if values.jobs < 1 or (values.jobs > 1 and world != PROCESSES):
+        raise UsageError(f"--jobs {values.jobs}: a number of at least 1, and more than 1 only with --on {PROCESSES}")
     many = values.all or len(values.scenario) > 1
     for option, value in (("--until", values.until), ("--html", values.html)):
         if value is not None and many:

@@ -57,6 +57,7 @@ async def play(script: Script, driver: Driver, watch: Watch = silent) -> list[st
             if wrong is not None:
                 raise ScenarioFailed(f"{played.place}\n{wrong}\n\n{played.drawn_replicas()}") from wrong
             shown.append(f"{played.place}\n{played.drawn_replicas()}")
+        await stage.recorder.end()
     finally:
         stage.close()
     return shown
@@ -213,4 +214,4 @@ async def _segments(stage: Stage) -> list[NamedSegment]:
                     log, epochs = numbering.log(segment.log), numbering.epochs(segment.epochs)
                     segment = replace(segment, log=log, epochs=epochs)
             found.append(NamedSegment(str(partition), stage.segments.name_of(segment.id), segment))
-    return found
+    return sorted(found, key=lambda one: (one.partition, one.segment.start, one.name))

@@ -84,6 +84,13 @@ class Recorder:
             if node != CONTROLLER and node in self._rules:
                 self._note_changes(node, await self._command(node, "follower_transitions", since=self._changes[node]))
 
+    async def end(self) -> None:
+        """Remove the rules from all nodes, which may continue to run after the scenario."""
+        for node in list(self._rules):
+            with contextlib.suppress(LabCommandError):  # the node has ended by itself
+                for rule in self._rules.pop(node):
+                    await self._command(node, "release", rule=rule)
+
     def forget(self, node: str) -> None:
         """Forget the rules of a node that has ended."""
         self._rules.pop(node, None)

@@ -43,6 +43,15 @@ class DiskFaults:
         """Delay each sync in the folder by ``seconds``; 0 ends it."""
         self._slow[folder] = seconds
 
+    def end_delays(self) -> None:
+        """End all delays of syncs."""
+        self._slow.clear()
+
+    @property
+    def lasting(self) -> bool:
+        """Whether a folder fails or is full."""
+        return bool(self._failing or self._full)
+
     def check(self, path: str) -> None:
         """Raise OSError if the path is in a failed folder."""
         for folder in self._failing:

@@ -50,6 +50,10 @@ class Kept:
                 os.close(self.fd)
                 self.fd = -1
 
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+
 
 class LossyFile(FailingFile):
     """A file that records which bytes are unsynced. It does so after each write, because a sync in another thread may
@@ -87,9 +91,9 @@ class LossyFile(FailingFile):
 
 
 class UndoableChange(NamedTuple):
-    """A change of a folder's entries, and how to undo it."""
+    """A change of a folder's entries, and how to undo it. ``number`` is its place in the order of all changes."""
 
-    folder: str
+    number: int
     undo: Callable[[], object]
     aside: str | None
     """A second name of a file that may have to be restored."""
@@ -104,7 +108,11 @@ class LossyDisk(FailingDisk):
         self._spare = spare
         self._spares = 0
         self._kept: dict[tuple[int, int], Kept] = {}
-        self._changes: list[UndoableChange] = []
+        self._changes: dict[str, list[UndoableChange]] = {}
+        """The unsynced changes by folder, each list in order."""
+        self._count = 0
+        self._former_names: dict[str, tuple[str, int]] = {}
+        """The former names of folders by their present ones, each with the number of the change."""
         self._lock = Lock()
         super().remove_tree(spare)
         os.makedirs(spare)
@@ -137,7 +145,8 @@ class LossyDisk(FailingDisk):
 
     def rename(self, old: str, new: str, *, sync: bool = True) -> None:
         self.faults.check(old)
-        replaced = self._keep_aside(new) if os.path.isfile(new) else None
+        is_folder = os.path.isdir(old)
+        replaced = self._keep_aside(new) if not is_folder and os.path.exists(new) else None
 
         def undo() -> None:
             os.rename(new, old)
@@ -145,7 +154,9 @@ class LossyDisk(FailingDisk):
                 os.rename(replaced, new)
 
         super().rename(old, new, sync=False)
-        self._note(new, undo, replaced)
+        number = self._note(new, undo, replaced)
+        if is_folder:
+            self._former_names[new] = old, number
         if sync:
             for folder in dict.fromkeys((os.path.dirname(new), os.path.dirname(old))):
                 self.sync_folder(folder)
@@ -157,15 +168,43 @@ class LossyDisk(FailingDisk):
             super().remove(path)
             self._note(path, lambda: os.rename(aside, path), aside)
 
-    def sync_folder(self, path: str) -> None:
-        before = list(self._changes)
-        super().sync_folder(path)
-        done = [change for change in before if change.folder == path]
+    def remove_tree(self, path: str) -> None:
+        self._forget_tree(path)
+        super().remove_tree(path)
+
+    def _forget_tree(self, path: str) -> None:
+        """Forget the files of a tree that is being removed, and the changes of its folders, also those that they had
+        under a former name."""
+        former, before = self._former_names.pop(path, (path, self._count))
+        for folder, _, names in os.walk(path):
+            for name in names:
+                self._forget_file(os.path.join(folder, name))
+            self._drop_changes(folder, self._count)
+            self._drop_changes(former + folder[len(path) :], before)
+
+    def _forget_file(self, path: str) -> None:
+        """Forget a file that is being removed, unless it has a second name."""
+        with suppress(FileNotFoundError):
+            found = os.lstat(path)
+            if found.st_nlink == 1:
+                self._kept.pop((found.st_dev, found.st_ino), None)
+
+    def _drop_changes(self, folder: str, before: int) -> None:
+        """Forget a folder's changes with lower numbers than ``before``: they need not be undone any more."""
         with self._lock:
-            self._changes = [change for change in self._changes if change not in done]
+            changes = self._changes.pop(folder, [])
+            done = [change for change in changes if change.number < before]
+            if left := changes[len(done) :]:
+                self._changes[folder] = left
         for change in done:
             if change.aside is not None:
+                self._forget_file(change.aside)
                 super().remove(change.aside)
+
+    def sync_folder(self, path: str) -> None:
+        before = self._count
+        super().sync_folder(path)
+        self._drop_changes(path, before)
 
     def worker(self) -> Worker:
         """A worker in this process: writes by another process would not be recorded."""
@@ -177,7 +216,8 @@ class LossyDisk(FailingDisk):
         for kept in self._kept.values():
             if kept.fd >= 0 and os.fstat(kept.fd).st_size > kept.synced:
                 os.ftruncate(kept.fd, kept.synced)
-        for change in reversed(self._changes):
+        changes = [change for of_folder in self._changes.values() for change in of_folder]
+        for change in sorted(changes, key=lambda change: -change.number):
             with suppress(FileNotFoundError):  # it was removed with a tree
                 change.undo()
 
@@ -188,6 +228,9 @@ class LossyDisk(FailingDisk):
         os.link(path, aside)
         return aside
 
-    def _note(self, path: str, undo: Callable[[], object], aside: str | None = None) -> None:
+    def _note(self, path: str, undo: Callable[[], object], aside: str | None = None) -> int:
+        """Record a change of the entry ``path``. Return its number."""
         with self._lock:
-            self._changes.append(UndoableChange(os.path.dirname(path), undo, aside))
+            number, self._count = self._count, self._count + 1
+            self._changes.setdefault(os.path.dirname(path), []).append(UndoableChange(number, undo, aside))
+        return number

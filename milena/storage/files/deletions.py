@@ -22,6 +22,10 @@ class Deletions:
         """Remove ``path`` at ``due_ms`` or later."""
         self._waiting.append((due_ms, path))
 
+    def hasten(self) -> None:
+        """Make all paths due now."""
+        self._waiting = deque((0, path) for _, path in self._waiting)
+
     def take_due(self, now_ms: int) -> list[str]:
         """Remove and return the paths that are due. Delays differ by topic, so the paths are not ordered by time."""
         due = [path for when, path in self._waiting if when <= now_ms]

@@ -109,7 +109,7 @@ class LogMaintenance:
         self._sync_requested.set()
 
     def checkpoint_soon(self) -> None:
-        """Write the checkpoints, since a log was truncated below its recovery point."""
+        """Write the checkpoints: a log was truncated below its recovery point, or logs were deleted."""
         self._checkpoint_requested = True
         self._requested.set()
 

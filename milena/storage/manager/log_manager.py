@@ -312,6 +312,13 @@ class LogManager:
             due = self._runtime.clock.time_ms() + self._times.delete_delay_ms
             log.context.deletions.schedule(due, log.folder)
 
+    def tidy_soon(self) -> None:
+        """Soon remove what was deleted, without waiting for ``file.delete.delay.ms``, and write the checkpoints without
+        it. (The first log under the name of a deleted one would have to write them.)"""
+        for directory in self.online_dirs:
+            directory.context.deletions.hasten()
+        self._maintenance.checkpoint_soon()
+
     def set_aside(self, log: UnifiedLog) -> None:
         """Remove a stray log, which does not belong to this broker according to the metadata. Its folder is renamed and
         kept."""

@@ -73,6 +73,10 @@ class RemoteLogMetadataManager(Protocol):
         """Start the manager. It sends no request before the first partition is assigned."""
         ...
 
+    async def restart(self) -> None:
+        """Stop and start again, because the metadata topic was deleted. Nothing is assigned afterwards."""
+        ...
+
     async def stop(self) -> None:
         """Stop the manager. Pending calls raise RemoteLogMetadataError."""
         ...

@@ -87,6 +87,15 @@ class TopicMetadataManager:
         for cluster in self._clusters:
             cluster.close()
 
+    async def restart(self) -> None:
+        self._assignments.unassign(list(self._assignments.shared))  # so that no snapshot is written
+        await self.stop()
+        self._assignments = Assignments(self._settings.partitions)
+        self._consumption = self._asking = None
+        self._clusters.clear()
+        self._tasks = self._runtime.new_tasks("remote log metadata")
+        self.start()
+
     async def _run(self) -> None:
         await self._assignments.changed.wait()
         asking = self._asking = self._cluster("admin")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final, TypeAlias
+from uuid import UUID
 
 from milena.config.tiered_rules import COMPACTION_ENABLE
 from milena.node.metrics import Metrics
@@ -72,6 +73,8 @@ class RemoteLogManager:
         self._erasing: dict[TopicIdPartition, bool] = {}
         """The partitions that are being deleted from the tier, and whether the topic was deleted."""
         self._stopped = False
+        self._was_used = False
+        """Whether any replica has had a role since the start or the last reset."""
 
     def _pool(self, key: str) -> Pool:
         return Pool(lambda: self.tier.config().get_int(key))
@@ -81,12 +84,15 @@ class RemoteLogManager:
     async def start(self) -> None:
         """Prepare the store and start reading the metadata. If the store cannot be reached, the broker starts
         nevertheless, and the store is tried again."""
+        await self._prepare_store()
+        await self.tier.indexes.start()
+        self.tier.metadata.start()
+
+    async def _prepare_store(self) -> None:
         reason = await self._unusable()
         if reason is not None:
             self.tier.events.error("remote storage cannot be used", reason=reason)
             self._tasks.spawn(self._start_again(), name="start of the remote storage")
-        await self.tier.indexes.start()
-        self.tier.metadata.start()
 
     async def _unusable(self) -> str | None:
         """Return the reason why the store cannot be used; None if it can."""
@@ -112,6 +118,29 @@ class RemoteLogManager:
         await self.tier.metadata.stop()
         await self.tier.indexes.close()
         await self.tier.storage.close()
+
+    async def reset(self) -> list[UUID] | None:
+        """Forget everything, after all topics including the metadata topic were deleted: cancel all tasks, and start
+        again as in a new process. Return the ids of topics whose segments were being deleted from the tier; None if no
+        replica here was in the tier."""
+        if not self._was_used:
+            return None
+        topics = list(dict.fromkeys(partition.topic_id for partition in self._erasing))
+        replicas = [role.replica for role in self]
+        for role in self:
+            self._end(role)
+        await self._tasks.stop()
+        self._tasks = self.tier.runtime.new_tasks("remote log manager")
+        for partition in self._erasing:
+            self.tier.unreliable.forget(partition)
+            self._forget(partition)
+        self._erasing.clear()
+        self._was_used = False
+        await self._prepare_store()
+        await self.tier.metadata.restart()
+        for replica in replicas:  # of topics that were created since
+            self.take_up(replica)
+        return topics
 
     def reconfigure(self) -> None:
         """Apply the broker's dynamic configuration."""
@@ -173,6 +202,7 @@ class RemoteLogManager:
             self.tier.unreliable.forget(partition)
 
     def _begin(self, role: ReplicaRole) -> None:
+        self._was_used = True
         self._roles[role.partition] = role
         assigned = [role.partition]
         self.tier.metadata.assign(assigned if role.leads else (), () if role.leads else assigned)

@@ -299,6 +299,8 @@ def test_a_scenario_that_cannot_run_is_an_error(arguments: list[str], said: str)
         (["run", "kip903_wire", "--keep"], "--keep is for one scenario with --on processes"),
         (["run", "kip903_wire", "kip903_wire", "--on", "processes", "--keep"], "--keep is for one scenario with"),
         (["run", "--all", "--until", "1"], "--until is for one scenario"),
+        (["run", "--all", "--jobs", "2"], "--jobs 2: a number of at least 1, and more than 1 only with --on processes"),
+        (["run", "--all", "--on", "processes", "--jobs", "0"], "--jobs 0: a number of at least 1"),
         (["runs"], r"no command `scenario runs` \(did you mean run\?\)"),
     ],
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -137,3 +139,35 @@ def test_a_disk_that_fails_below_a_folder_refuses_all_calls_there(disk: LossyDis
             call()
     assert left(tmp_path) == {"old": b"before"}
     disk.open(str(tmp_path / "other"), create=True).close()
+
+
+def open_files(folder: Path) -> list[str]:
+    """Return the targets of this process's descriptors of files below ``folder``, also of removed ones."""
+    targets = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # that of listdir itself
+            targets.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+    return [target for target in targets if target.startswith(str(folder))]
+
+
+def test_a_removed_tree_leaves_no_descriptor_and_no_second_name(disk: LossyDisk, at: At, tmp_path: Path) -> None:
+    disk.make_folder(at("t-0"))
+    disk.open(at("t-0/0.log"), create=True).append([b"x"])
+    disk.write_atomic(at("t-0/checkpoint"), b"first", sync=False)
+    disk.write_atomic(at("t-0/checkpoint"), b"second", sync=False)
+    disk.rename(at("t-0"), at("t-0-delete"), sync=False)
+    assert len(open_files(tmp_path)) == 3
+    disk.remove_tree(at("t-0-delete"))
+    assert open_files(tmp_path) == []
+    assert os.listdir(tmp_path / "spare") == []
+
+
+def test_a_folder_with_the_name_of_a_removed_one_keeps_its_own_losses(disk: LossyDisk, at: At, tmp_path: Path) -> None:
+    disk.make_folder(at("t-0"))
+    disk.rename(at("t-0"), at("t-0-delete"), sync=False)
+    disk.make_folder(at("t-0"))
+    disk.sync_folder(str(tmp_path / "d"))
+    disk.open(at("t-0/0.log"), create=True).append([b"x"])
+    disk.remove_tree(at("t-0-delete"))
+    disk.cut()
+    assert left(tmp_path) == {"old": b"before", "t-0": None}

@@ -311,6 +311,9 @@ def test_every_offset_that_some_segment_may_serve_is_served_once_and_from_the_li
     reads = list(cache.served(Offset(0), leader_epochs=leader, log_end=log_end))
     offsets = [offset for one in reads for offset in range(one.first, one.last + 1)]
     assert offsets == sorted(may)
+    for at in (0, min(starts), max(starts)):
+        reads = list(cache.served(Offset(at), leader_epochs=leader, log_end=log_end))
+        assert cache.all_served(Offset(at), leader_epochs=leader, log_end=log_end) == reads
     for offset, candidates in may.items():
         chosen = cache.segment_for(Offset(offset), leader_epochs=leader, log_end=log_end)
         assert chosen is not None and chosen.segment.id in {one.id for one in candidates}

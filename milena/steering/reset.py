@@ -1,0 +1,91 @@
+"""Reset of a running cluster between two tests: afterwards a client sees it as new, on the same ports and, as far as
+possible, in the same processes.
+
+Topics (internal ones, too), groups, dynamic configurations, quotas, credentials and faults are gone, and the segments
+of deleted topics in the tier. Feature levels, producer ids, metrics and the static configuration stay. Clients that
+still run may create topics again at once: close them first.
+"""
+
+from __future__ import annotations
+
+import time
+
+from milena.command_line.errors import UserError
+from milena.steering.caller import NodeCommands
+from milena.steering.nodes import LIMIT, STEP, SteeredNode
+from milena.up import locks, nodes_file
+from milena.up.nodes_file import name_of
+from milena.up.processes import is_paused, runs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from milena.up.layout import ClusterDir
+    from milena.up.nodes_file import Entry
+
+
+def reset(cluster: ClusterDir) -> None:
+    """Reset the cluster of a directory, which `milena up` runs. Nodes that are down are started, paused ones resumed.
+
+    Raises UserError, also if the nodes do not accept lab commands.
+    """
+    if not locks.is_held(cluster.lock):
+        raise UserError(f"no cluster runs in {cluster.path}")
+    if not cluster.is_lab():
+        raise UserError(f"{cluster.path} can be reset only if it was started with --lab")
+    entries = nodes_file.read(cluster.nodes)
+    _wake(cluster, entries)
+    nodes = {entry["id"]: SteeredNode(cluster, entry["id"]) for entry in entries}
+    commands = {entry["id"]: NodeCommands(cluster.socket(name_of(entry))) for entry in entries}
+    mending = {number: of_node.begin("mend") for number, of_node in commands.items()}
+    broken = [nodes[number] for number, call in mending.items() if call.result()["needs_restart"]]
+    for node in broken:
+        node.kill()
+    _start(broken)
+    brokers = [entry["id"] for entry in entries if "broker" in entry["roles"]]
+    controller = next(commands[entry["id"]] for entry in entries if "controller" in entry["roles"])
+    _wait_unfenced(controller, brokers)
+    _remove_all(controller, [commands[number] for number in brokers])
+
+
+def _remove_all(controller: NodeCommands, brokers: Sequence[NodeCommands]) -> None:
+    removed = controller.call("reset")
+    settling = [broker.begin("settle", offset=removed["offset"]) for broker in brokers]
+    erasing = [call.result()["erasing"] for call in settling]
+    in_tier = [topic for topics in erasing if topics is not None for topic in topics]
+    if any(topics is not None for topics in erasing):
+        brokers[0].call("erase_tier", topics=[*removed["topics"], *in_tier])
+
+
+def _wake(cluster: ClusterDir, entries: Sequence[Entry]) -> None:
+    """Start the nodes that are down, and resume those that are paused."""
+    down = []
+    for entry in entries:
+        node = SteeredNode(cluster, entry["id"])
+        if entry["pid"] is None or not runs(entry["pid"]):
+            down.append(node)
+        elif is_paused(entry["pid"]):
+            node.resume()
+    _start(down)
+
+
+def _start(nodes: Sequence[SteeredNode]) -> None:
+    """Start the nodes together, and wait until all serve."""
+    for node in nodes:
+        node.start(wait=False)
+    for node in nodes:
+        node.wait_ready()
+
+
+def _wait_unfenced(controller: NodeCommands, brokers: Sequence[int]) -> None:
+    """Wait until all brokers are unfenced: a broker that was paused, or cut off, needs a heartbeat."""
+    deadline = time.monotonic() + LIMIT
+    while True:
+        registered = controller.call("brokers")
+        fenced = [number for number in brokers if registered.get(str(number), {"fenced": True})["fenced"]]
+        if not fenced:
+            return
+        if time.monotonic() > deadline:
+            raise UserError(f"waited {LIMIT:.0f} seconds for broker {fenced[0]} to be unfenced")
+        time.sleep(STEP)  # another process fulfils the condition

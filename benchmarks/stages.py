@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.cleaning import cleaning
 from benchmarks.codecs import codecs
+from benchmarks.console import console
 from benchmarks.crowds import fan_out, many_producers
 from benchmarks.forms import COMPILED, PURE
 from benchmarks.groups import rebalance
@@ -75,6 +76,7 @@ STAGES: dict[str, Stage | ClusterStage] = {
     "segments": Stage(segments, kafka=False),
     "spark": Stage(spark, both_forms=True),
     "histories": Stage(histories, one_form=True, kafka=False),
+    "console": Stage(console, one_form=True, kafka=False),
 }
 
 

@@ -22,6 +22,10 @@ SERIOUS: Final = ("serious", "critical")
 Opener = Callable[..., "Page"]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--images", action="store_true", help="renew the pictures of the documentation")
+
+
 def _lacking(what: str) -> None:
     """Skip the test; in CI, fail it."""
     (pytest.fail if os.environ.get("CI") else pytest.skip)(f"needs {what}")

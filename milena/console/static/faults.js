@@ -1,6 +1,6 @@
 // Faults: what is active with what ends it, and a card for every command of a node.
 
-import { get, post, remove } from "./api.js";
+import { get, post, remove } from "./requests.js";
 import { go } from "./choice.js";
 import { grouped, knownCommand, RULES, typed } from "./commands.js";
 import { act, useAnswer, useChanges } from "./hooks.js";

@@ -1,7 +1,7 @@
 // What the views share: drawing again when the store changes, and the outcome of a request.
 
 import { notify } from "./notices.js";
-import { useEffect, useReducer, useState } from "./vendor/htm-preact.js";
+import { useEffect, useLayoutEffect, useReducer, useState } from "./vendor/htm-preact.js";
 
 /** @typedef {import("./store.js").Store} Store */
 
@@ -12,7 +12,8 @@ import { useEffect, useReducer, useState } from "./vendor/htm-preact.js";
  */
 export function useChanges(store, parts) {
   const [, again] = useReducer((/** @type {number} */ count) => count + 1, 0);
-  useEffect(() => store.listen((changes) => {
+  // At once, not after the next frame: a change in between would be missed.
+  useLayoutEffect(() => store.listen((changes) => {
     if (changes.full || parts.some((part) => changes[part])) again(0);
   }), [store]);
 }

@@ -94,7 +94,7 @@ function skip(event) {
 function content(store, View, parameters) {
   if (store.connection === "login") {
     return html`<section class="panel"><h2>Not logged in</h2>
-      <p>Open the link that <code>milena up --console</code> printed. It works once; the next start prints another.</p></section>`;
+      <p>Open the link that <code>milena up --console</code> printed. It works once, within ten minutes; <code>milena console</code> prints another.</p></section>`;
   }
   if (!store.state) return html`<p class="panel">Waiting for the state of the cluster.</p>`;
   return h(View, { store, parameters });

@@ -1,6 +1,6 @@
 // The nodes with what is wrong with them, and buttons for their processes.
 
-import { post } from "./api.js";
+import { post } from "./requests.js";
 import { act, useChanges } from "./hooks.js";
 import { html } from "./vendor/htm-preact.js";
 

@@ -1,6 +1,6 @@
 // One partition in full: its state, its replicas as a drawing and as a table, and elections.
 
-import { post } from "./api.js";
+import { post } from "./requests.js";
 import { epochsOf, lagOf, stateOf } from "./bars.js";
 import { drawLogs } from "./draw.js";
 import { act, useChanges } from "./hooks.js";

@@ -1,6 +1,6 @@
 // Records of a topic: read from an offset, a time or by key, in the format that the reader chooses; and produce one.
 
-import { get, post, query } from "./api.js";
+import { get, post, query } from "./requests.js";
 import { shown } from "./bytes.js";
 import { chosenPlace, PlaceForm } from "./choice.js";
 import { clockTime } from "./feed.js";

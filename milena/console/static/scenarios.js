@@ -1,6 +1,6 @@
 // Scenarios: run one step after the other in the simulation, on the page that `scenario run --html` writes, too.
 
-import { get, post, remove } from "./api.js";
+import { get, post, remove } from "./requests.js";
 import { go } from "./choice.js";
 import { act, useAnswer } from "./hooks.js";
 import { ScenarioView } from "./scenario.js";

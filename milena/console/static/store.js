@@ -1,7 +1,7 @@
 // The state of the cluster in the browser: the full state, then deltas from the event stream. A delta replaces the
 // arrays of the partitions that it names, so a row knows by identity whether it must be drawn again.
 
-import { get, query } from "./api.js";
+import { get, query } from "./requests.js";
 
 /** @typedef {import("./types.js").State} State */
 /** @typedef {import("./types.js").Delta} Delta */
@@ -81,7 +81,7 @@ export class Store {
     try {
       this.take(await get("/api/state"));
     } catch (error) {
-      const login = /** @type {import("./api.js").ApiError} */ (error).status === 401;
+      const login = /** @type {import("./requests.js").ApiError} */ (error).status === 401;
       this._connected(login ? "login" : "lost");
       if (!login) this._again();
       return;

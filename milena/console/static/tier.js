@@ -1,6 +1,6 @@
 // Segments of a partition in the tier, with their lineage: the leader epochs of each segment beside those of the leader.
 
-import { get, query } from "./api.js";
+import { get, query } from "./requests.js";
 import { epochsOf } from "./bars.js";
 import { chosenPlace, PlaceForm } from "./choice.js";
 import { drawLogs } from "./draw.js";

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from milena.lab.scenarios.heads import PROCESSES, SIMULATION, all_scenarios
+from milena.lab.scenarios.played import PlayedStep
 from milena.lab.scenarios.script import (
     is_comparison,
     load,
@@ -17,6 +19,7 @@ from milena.lab.scenarios.script import (
     worlds_of,
 )
 from milena.lab.scenarios.simulated import play_simulated
+from milena.lab.scenarios.tables import Mark, Row
 from milena.testing.scenario_processes import play_on_processes
 
 
@@ -37,10 +40,24 @@ def test_scenario(run: tuple[str, str]) -> None:
     assert play_simulated(load(*run))
 
 
+def compared_rows(steps: Sequence[PlayedStep]) -> list[list[tuple[str, list[Row]]]]:
+    """The rows of each step's tables that the scenario checks. Others depend on how far a follower has come."""
+    return [
+        [(table.name, [row for row in table.rows if row.mark is not Mark.UNCHECKED]) for table in step.tables]
+        for step in steps
+    ]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("run", runs(PROCESSES), ids=lambda run: named(run, PROCESSES))
 def test_scenario_on_processes(run: tuple[str, str], tmp_path: Path) -> None:
-    assert asyncio.run(play_on_processes(load(*run), str(tmp_path / "cluster")))
+    """It has the same tables as in simulation, if it runs there."""
+    steps: list[PlayedStep] = []
+    assert asyncio.run(play_on_processes(load(*run), str(tmp_path / "cluster"), watch=steps.append))
+    if run in runs(SIMULATION):
+        simulated: list[PlayedStep] = []
+        play_simulated(load(*run), watch=simulated.append)
+        assert compared_rows(steps) == compared_rows(simulated)
 
 
 def test_leaders_copy_no_segment_before_a_scenario_tiers_one() -> None:

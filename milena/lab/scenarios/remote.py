@@ -89,6 +89,11 @@ class Ids:
         if name is not None:
             self._known[name] = segment
 
+    def titled(self, segment: RemoteSegment) -> str:
+        """Return a segment's bounds, and its name if it has one."""
+        bounds = f"seg-{segment.start}-{segment.end}"
+        return f"{bounds} {self.name_of(segment.id)}" if segment.id in self._known.values() else bounds
+
     def name_of(self, segment: UUID) -> str:
         return next((name for name, known in self._known.items() if known == segment), str(segment))
 
@@ -215,7 +220,7 @@ def remote_rows(pairs: Sequence[Pair], ids: Ids) -> list[Row]:
         found = pair.found
         actual = Table() if found is None else Table(log=found.log, epochs=found.epochs)
         wanted = None if pair.name is None else " ".join(_title(pair))
-        title = None if found is None else f"seg-{found.start}-{found.end} {ids.name_of(found.id)}"
+        title = None if found is None else ids.titled(found)
         rows.append(Row(wanted, title, Mark.SAME if pair.fits else Mark.DIFFERS))
         rows += expected.compared(actual)
     return rows

@@ -53,6 +53,19 @@ RUN = CommandLine(
     ],
 )
 
+COMPARE = CommandLine(
+    "scenario compare",
+    "Compare what a KIP proposes with what it replaces and rejects: a table with the numbers of one run of a scenario\n"
+    "in each row. The exit code is 1 if a number is not the expected one.",
+    [
+        Option("--on", f"{SIMULATION}: one process, virtual time; {PROCESSES}: a cluster of real ones", "WORLD"),
+        Option("--seed", "of the simulation", "N", default=0, convert=int),
+        JSON,
+    ],
+    [Positional("TABLE", "kip279, kip903 (default: all)", many=True)],
+    ["milena scenario compare kip903", "milena scenario compare kip279 --json"],
+)
+
 
 def main(arguments: Sequence[str]) -> int:
     """Returns the exit code. Raises UserError."""
@@ -60,6 +73,7 @@ def main(arguments: Sequence[str]) -> int:
         "list": (LIST, list_all),
         "show": (SHOW, _show),
         "run": (RUN, _run),
+        "compare": (COMPARE, _compare),
     }
     meant = chosen("scenario", commands, arguments)
     if meant is None:
@@ -95,9 +109,7 @@ def _show(values: Values) -> int:
 
 def _run(values: Values) -> int:
     """Check the options, and run the scenarios."""
-    world = values.on or SIMULATION
-    if world not in WORLDS:
-        raise UsageError(f"--on {world}: it is {' or '.join(WORLDS)}{nearest(world, WORLDS)}")
+    world = _world(values)
     if bool(values.scenario) == values.all:
         raise UsageError("milena scenario run needs scenarios, or --all; `milena scenario list` lists them")
     if values.all and values.variant is not None:
@@ -116,3 +128,20 @@ def _run(values: Values) -> int:
     from milena.commands.scenario.choice import run
 
     return run(values, world)
+
+
+def _compare(values: Values) -> int:
+    world = _world(values)
+    from milena.commands.scenario.compare import compare
+
+    return compare(values, world)
+
+
+def _world(values: Values) -> str:
+    """Return the world in which to run; check it, and the seed. Raises UsageError."""
+    world: str = values.on or SIMULATION
+    if world not in WORLDS:
+        raise UsageError(f"--on {world}: it is {' or '.join(WORLDS)}{nearest(world, WORLDS)}")
+    if values.seed < 0:
+        raise UsageError(f"--seed {values.seed}: not a number of at least 0")
+    return world

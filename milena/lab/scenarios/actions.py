@@ -159,7 +159,8 @@ async def _write(stage: Stage, broker: str, arguments: Produce) -> None:
     values = _values(arguments["values"])
     offsets = []
     for value, time in zip_longest(values, arguments.get("times", ()), fillvalue="+0"):
-        now = stage.driver.runtime.clock.time_ms()
+        clock = stage.driver.runtime.clock
+        now, began = clock.time_ms(), clock.monotonic()
         key = value.partition("=")[0].encode() if arguments.get("keyed", False) else None
         batch = build_batch([Record(0, 0, key, value.encode())], base_timestamp=_time(time, now))
         request = ProduceRequest(None, acks, TIMEOUT_MS, [(topic, None, [(number, memoryview(batch))])])
@@ -175,6 +176,7 @@ async def _write(stage: Stage, broker: str, arguments: Produce) -> None:
         offsets.append(answer.base_offset)
         if acks == ACKS["all"] and expected is ErrorCode.NONE:
             stage.acknowledged[value] = answer.base_offset
+            stage.longest_write = max(stage.longest_write, clock.monotonic() - began)
     stage.recorder.add(
         EventKind.REQUEST,
         "producer",

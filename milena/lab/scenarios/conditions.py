@@ -14,6 +14,7 @@
     hits: {rule: 1}         a rule has this many hits
     moved: A                the log of its replica is in the directory to which it was moved
     knows: {B: 2}           a broker knows this many readable remote segments
+    states: {C: Fetching}   the states of followers, in the documents' words
     metrics: {B: {remotelogcleanlostranges: 1}}    a broker's, of the topic with the one partition
     published: {COPY_SEGMENT_STARTED: 5}    at least this many of the partition's segments are in a state
 """
@@ -160,6 +161,14 @@ async def _published(stage: Stage, wanted: Mapping[str, int]) -> str | None:
     return f"{', '.join(short)}: {found}" if short else None
 
 
+async def _states(stage: Stage, wanted: Mapping[str, str]) -> str | None:
+    for replica, state in wanted.items():
+        found = ((await stage.replica(replica))["fetcher"] or {}).get("state")
+        if found != state:
+            return f"{replica} is in state {found}"
+    return None
+
+
 async def _metrics(stage: Stage, wanted: Mapping[str, Mapping[str, float]]) -> str | None:
     for broker, values in wanted.items():
         for name, value in values.items():
@@ -193,6 +202,7 @@ CONDITIONS: Final[Mapping[str, Condition]] = {
     "hits": _hits,
     "moved": _moved,
     "knows": _knows,
+    "states": _states,
     "metrics": _metrics,
     "published": _published,
 }

@@ -64,7 +64,7 @@ async def play(script: Script, driver: Driver, watch: Watch = silent) -> list[st
 
 
 async def _play_step(stage: Stage, step: Step) -> None:
-    stage.expected, stage.tier_rows = {}, {}
+    stage.expected, stage.tier_rows, stage.traces, stage.longest_write = {}, {}, {}, 0.0
     if step.before:
         await _expect(stage, step.before)
         stage.expected = {}
@@ -152,7 +152,7 @@ async def _compare_exchanges(stage: Stage, name: str, expected: Sequence[object]
 async def _different_exchanges(stage: Stage, name: str, expected: Sequence[object]) -> str | None:
     node, number = stage.rule(name)
     numbers = None if stage.numbering is None else stage.numbering.numbers
-    found = [renumbered(one, numbers) for one in await stage.command(node, "traced", rule=number)]
+    found = stage.traces[name] = [renumbered(one, numbers) for one in await stage.command(node, "traced", rule=number)]
     return "\n".join(differences(expected, found)) or None
 
 
@@ -172,9 +172,18 @@ async def _played(stage: Stage, number: int, step: Step, wrong: str | None) -> P
         replicas=replicas,
         segments=await _segments(stage),
         checks=_checks(stage, step),
+        lost=await _lost_so_far(stage),
+        traces=stage.traces,
+        longest_write=stage.longest_write,
         epochs={} if stage.numbering is None else {document: run for run, document in stage.numbering.numbers.items()},
         wrong=wrong,
     )
+
+
+async def _lost_so_far(stage: Stage) -> list[str]:
+    with suppress(LabCommandError):  # the controller has ended, or there is no topic
+        return await _lost(stage)
+    return []
 
 
 def _replica_state(stage: Stage, name: str) -> ReplicaState:

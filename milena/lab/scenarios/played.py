@@ -83,6 +83,12 @@ class PlayedStep:
     segments: Sequence[NamedSegment]
     """The content of the tier at the end of the step."""
     checks: Sequence[Check]
+    lost: Sequence[str]
+    """Values that were acknowledged with acks=all and are missing in the leader's log."""
+    traces: Mapping[str, Sequence[Mapping[str, Any]]]
+    """The exchanges that the step compares, with the sizes of their messages."""
+    longest_write: float
+    """Seconds until the step's slowest record was acknowledged by all in-sync replicas; 0 without one."""
     epochs: Mapping[int, int]
     """The document's leader epochs, and those of this run."""
     wrong: str | None = None
@@ -117,6 +123,8 @@ class PlayedStep:
             "replicas": {name: replica.as_json() for name, replica in self.replicas.items()},
             "segments": [segment.as_json() for segment in self.segments],
             "checks": [check._asdict() for check in self.checks],
+            "lost": list(self.lost),
+            "longest_write": round(self.longest_write, 6),
             "wrong": self.wrong,
         }
 

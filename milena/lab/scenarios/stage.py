@@ -74,6 +74,10 @@ class Stage:
         """The last description of each replica by its broker."""
         self.tier_rows: dict[str, list[Row]] = {}
         """The last comparison of the tier, by expectation (``remote``, ``metadata/u-1``)."""
+        self.traces: dict[str, list[Any]] = {}
+        """The exchanges that the present step has compared, by rule."""
+        self.longest_write = 0.0
+        """Seconds until the slowest record of the present step was acknowledged by all in-sync replicas."""
         self.acknowledged: dict[str, int] = {}
         """Values written with acks=all, with their offsets."""
         self.numbering = None if script.epochs is None else Renumbering(script.epochs)

@@ -12,6 +12,7 @@ from milena.config.node_config import NodeConfig
 from milena.controller.server import Controller
 from milena.lab.scenarios.peers import tier_rules
 from milena.lab.scenarios.peers.alter_partition_behind import Behind
+from milena.lab.scenarios.peers.epoch_bumps import BumpsEpochs
 from milena.lab.scenarios.peers.hand_cleaner import HandCleaner, UnfencedHandCleaner
 from milena.node.api import ApiTable
 from milena.protocol.api_keys import ApiKey
@@ -42,9 +43,11 @@ def metadata_epochs_leader(runtime: Runtime, config: NodeConfig) -> Broker:
     return _broker(runtime, config, {ApiKey.FETCH: "fetch_with_metadata_epochs"})
 
 
-def alter_partition_v2_controller(runtime: Runtime, config: NodeConfig) -> Controller:
+def alter_partition_v2_controller(
+    runtime: Runtime, config: NodeConfig, *, kind: type[Controller] = Controller
+) -> Controller:
     """Supports AlterPartition only up to version 2, and therefore checks no broker epochs."""
-    controller = Controller(runtime, config)
+    controller = kind(runtime, config)
     offered = VersionRange(advertised(Role.CONTROLLER)[ApiKey.ALTER_PARTITION].min, NO_EPOCHS_OF_MEMBERS)
     features = controller.supported_features
     controller.api_versions = ApiVersionsAnswers(Role.CONTROLLER, features, {ApiKey.ALTER_PARTITION: offered})
@@ -81,6 +84,7 @@ PEERS: Final[Mapping[str, Peer]] = {
     "metadata_epochs": metadata_epochs_leader,
     "counts_diverging": counts_diverging_leader,
     "alter_partition_v2": alter_partition_v2_controller,
+    "bumps_epochs": partial(alter_partition_v2_controller, kind=BumpsEpochs),
     "behind": behind_controller,
     "behind_fences": partial(behind_controller, fences=True),
     "counts_failed_copies": _with_rules(expire=tier_rules.expire_counting_failed_copies),

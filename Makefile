@@ -51,7 +51,7 @@ test-all: $(READY) ## everything that make test leaves out (hours); SHORT=1 samp
 oracle: ## Kafka's own tools, brokers and clients against Milena (needs Java and Maven; SHORT=1: fewer records)
 	@$(MAKE) --no-print-directory test-all ONLY=oracle
 
-spark: $(SPARK) ## install the extras spark and report, and moto's server with s3fs for a tier in a store like S3
+spark: $(SPARK) ## install the extra spark, and moto's server with s3fs for a tier in a store like S3
 
 $(SPARK): $(READY)
 	@$(BIN)/python .ci/spark.py >&2

@@ -1,4 +1,4 @@
-"""Install the extras spark and report, and a store like S3 (moto's server, s3fs): `make spark`.
+"""Install the extra spark, and a store like S3 (moto's server, s3fs): `make spark`.
 
 moto asks for the newest boto3, s3fs for one release of botocore that is older; without help pip downloads every release
 of boto3 from the newest down to that one. So s3fs comes first, then moto with boto3 at the release of the botocore that
@@ -14,7 +14,7 @@ PIP = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version
 
 
 def main() -> int:
-    subprocess.run([*PIP, "-e", ".[dev,spark,report]", "s3fs>=2024.6"], check=True)
+    subprocess.run([*PIP, "-e", ".[dev,spark]", "s3fs>=2024.6"], check=True)
     read = "from importlib.metadata import version; print(version('botocore'))"
     botocore = subprocess.run([sys.executable, "-c", read], capture_output=True, text=True, check=True).stdout.strip()
     wanted = ["moto[s3]>=5", "flask", "flask-cors", f"boto3=={botocore}", f"botocore=={botocore}"]

@@ -25,7 +25,7 @@ CHAOS = CommandLine(
     "judge the history of their operations: no acknowledged record may be lost, reordered or duplicated, and each\n"
     "partition must accept writes as soon as enough replicas are available. The seed determines the faults; in the\n"
     "simulation it determines everything. The report folder gets history.jsonl, run.json, plan.txt, run.log,\n"
-    "report.json, report.html (if plotly is installed) and the nodes' logs. The exit code is 1 if a promise was\n"
+    "report.json, report.html and the nodes' logs. The exit code is 1 if a promise was\n"
     "broken, and 3 if nothing wrong was found but the machine stalled, so that the run could not be judged.",
     options=[
         Option(
@@ -63,6 +63,7 @@ CHAOS = CommandLine(
         Option("--tier", "where the tier is: folder, or fsspec (as an object store is used)", "KIND", default="folder"),
         Option("--port", "the first broker's port; 0: free ports", "PORT", default=0, convert=port_number),
         Option("--history", "also write the history to FILE, one JSON object per line", "FILE"),
+        Option("--html", "also write the page of the report to FILE", "FILE"),
         Option("--report", "an empty or new folder for the report; by default a temporary one", "FOLDER"),
     ],
     examples=[
@@ -70,6 +71,7 @@ CHAOS = CommandLine(
         "milena chaos --on simulation --seed 7",
         "milena chaos --faults kill,isolate,full-disk --clients milena",
         "milena chaos --unsafe",
+        "milena chaos --on simulation --seed 7 --html seed-7.html",
     ],
 )
 
@@ -82,8 +84,10 @@ def main(arguments: Sequence[str], setting: Setting | None = None) -> int:
         print(CHAOS.help())
         return 0
     # Imported here, because completion and --help import this module and need no cluster.
+    from milena.lab.chaos.journal import HISTORY
+    from milena.lab.chaos.report import PAGE
     from milena.lab.chaos.runner import Order
-    from milena.testing.chaos import PROCESSES, SETTING, SIMULATION, Task, copy_history, pace_of, perform
+    from milena.testing.chaos import PROCESSES, SETTING, SIMULATION, Task, copy_from, pace_of, perform
     from milena.testing.chaos_processes import FOLDER, TIERS
 
     setting = SETTING if setting is None else setting
@@ -104,15 +108,17 @@ def main(arguments: Sequence[str], setting: Setting | None = None) -> int:
     order = Order(
         options.seed, options.seconds, _kinds(options.faults), options.unsafe, pace, deletions=options.deletions
     )
-    if options.history is not None:
-        check_writable(options.history)
+    for file in (options.history, options.html):
+        if file is not None:
+            check_writable(file)
     report = _report_folder(options.report)
     task = Task(options.on, order, report, repetition_of(arguments, setting.program), names, options.port, options.tier)
     try:
         return perform(task, setting)
     finally:
-        if options.history is not None:
-            copy_history(report, Path(options.history))
+        for name, file in ((HISTORY, options.history), (PAGE, options.html)):
+            if file is not None:
+                copy_from(report, name, Path(file))
 
 
 def repetition_of(arguments: Sequence[str], program: Sequence[str]) -> str:

@@ -33,7 +33,7 @@ CHECK = CommandLine(
 REPORT = CommandLine(
     "history report",
     "Judge a history and write report.json and report.html, which needs no network. The exit code is 1 if there is an "
-    "anomaly except `sent again`. Needs the extra `report`.",
+    "anomaly except `sent again`.",
     [
         Option("--out", "the folder for both files", "DIR", default="."),
         Option(

@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from milena.command_line.errors import UsageError, UserError, reason_of
+from milena.command_line.files import check_writable, write_text
 from milena.command_line.options import CommandLine, Option, names_in
+from milena.lab.chaos.journal import Recording
+from milena.lab.chaos.simulated.pages import page_of_seed
 from milena.lab.chaos.simulated.seeds import KINDS, STEPS, Report, run_seed
 from milena.lab.histories.events import Event, write
 from milena.lab.histories.faults import Kind
@@ -46,6 +49,11 @@ SIM = CommandLine(
         ),
         Option("--history", "write the history of client operations to FILE, one JSON object per line", "FILE"),
         Option(
+            "--html",
+            "write a page to FILE that shows the run on a time axis; with --soak, that of a failed seed",
+            "FILE",
+        ),
+        Option(
             "--soak",
             "run seeds for this time, or until one fails, without traces: random ones, or from --seed on",
             "SECONDS",
@@ -55,6 +63,7 @@ SIM = CommandLine(
     examples=[
         "milena sim --seed 7",
         "milena sim --seed 7 --steps 20 --faults kill,power-loss",
+        "milena sim --seed 7 --html seed-7.html",
         "milena sim --soak 600",
         "milena sim --soak 600 --seed 1000",
     ],
@@ -91,15 +100,17 @@ def main(arguments: Sequence[str]) -> int:
     has = Has(SWITCH[options.tier], SWITCH[options.groups], SWITCH[options.compaction])
     if options.steps < 0 or options.seed < 0:
         raise UsageError("--seed and --steps must not be negative")
+    if options.html is not None:
+        check_writable(options.html)
     if options.soak is not None:
         if not options.soak >= 0:  # NaN is neither negative nor positive
             raise UsageError(f"--soak {options.soak:g}: not a number of seconds")
         quiet_logs()
-        return _soak(options.soak, options.steps, kinds, has, options.seed if "seed" in options.given else None)
+        first = options.seed if "seed" in options.given else None
+        return _soak(options.soak, options.steps, kinds, has, first, options.html)
     if options.history is not None:
         _save(options.history, [])  # an unwritable path is reported before the run
-    show_logs(_print)
-    report = _run(options.seed, options.steps, kinds, has, _print)
+    report = _run(options.seed, options.steps, kinds, has, _print, options.html)
     if report is None:
         return 1
     if options.history is not None:
@@ -117,40 +128,75 @@ def _kinds(text: str) -> Sequence[Kind]:
 
 
 def _run(
-    seed: int, steps: int, kinds: Sequence[Kind], has: Has, listener: Callable[[str], object] | None
+    seed: int,
+    steps: int,
+    kinds: Sequence[Kind],
+    has: Has,
+    listener: Callable[[str], object] | None,
+    html: str | None = None,
 ) -> Report | None:
-    """Run one seed and print its violations. Returns the report; None if the run failed with an error."""
+    """Run one seed and print its violations. ``listener`` gets the trace with the nodes' logs; None: there is none.
+    ``html``: the file of the page. Returns the report; None if the run failed with an error."""
+    recording, lines = Recording(), list[str]()
+
+    def listen(line: str) -> None:
+        if html is not None:
+            lines.append(line)
+        if listener is not None:
+            listener(line)
+
+    if html is not None or listener is not None:
+        show_logs(listen)
+    outcome: Report | Exception
     try:
-        report = run_seed(
+        outcome = run_seed(
             seed,
             steps=steps,
             faults=kinds,
             tier=has.tier,
             groups=has.groups,
             compaction=has.compaction,
-            listener=listener,
+            listener=listen,
+            recording=recording,
         )
-    except Exception:
+    except Exception as error:
         print(f"seed {seed} failed:\n{traceback.format_exc()}")
+        outcome = error
+    if html is not None:
+        write_text(html, page_of_seed(f"milena {_repetition(seed, steps, kinds, has)}", recording, lines, outcome))
+    return _printed(seed, outcome)
+
+
+def _printed(seed: int, report: Report | Exception) -> Report | None:
+    """Print the violations of a seed."""
+    if isinstance(report, Exception):
         return None
     for text in report.violations:
         print(f"seed {seed} failed: {text}")
     return report
 
 
+def _repetition(seed: int, steps: int, kinds: Sequence[Kind], has: Has) -> str:
+    faults = "" if tuple(kinds) == tuple(KINDS) else f" --faults {','.join(kind.value for kind in kinds)}"
+    return f"sim --seed {seed} --steps {steps}{faults}{has}"
+
+
 def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _soak(seconds: float, steps: int, kinds: Sequence[Kind], has: Has, first: int | None) -> int:
+def _soak(seconds: float, steps: int, kinds: Sequence[Kind], has: Has, first: int | None, html: str | None) -> int:
+    """Run seeds without a trace. A failed one is run again for its page."""
     began = time.monotonic()
     count, simulated = 0, 0.0
     while (passed := time.monotonic() - began) < seconds:
         seed = int.from_bytes(os.urandom(4), "big") if first is None else first + count
         report = _run(seed, steps, kinds, has, None)
         if report is None or report.violations:
-            faults = "" if tuple(kinds) == tuple(KINDS) else f" --faults {','.join(kind.value for kind in kinds)}"
-            print(f"to reproduce: milena sim --seed {seed} --steps {steps}{faults}{has}")
+            print(f"to reproduce: milena {_repetition(seed, steps, kinds, has)}")
+            if html is not None:
+                _run(seed, steps, kinds, has, None, html)
+                print(f"its page: {html}")
             return 1
         count += 1
         simulated += report.seconds

@@ -1,4 +1,4 @@
-"""The parts of a page: facts, tables, and plots with a common axis."""
+"""The parts of a page: facts, tables, plots with a common axis, and the story of a run."""
 
 from __future__ import annotations
 
@@ -70,4 +70,11 @@ class Plots:
     note: str = ""
 
 
-Section: TypeAlias = Facts | Table | Plots
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A run on a time axis with its trace. ``data``: as ``console/static/timeline.js`` describes it."""
+
+    data: Mapping[str, object]
+
+
+Section: TypeAlias = Facts | Table | Plots | Story

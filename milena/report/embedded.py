@@ -31,7 +31,7 @@ def embedded(
     body: str = "",
 ) -> str:
     """Return the text of a page. ``entry``: the module that draws it into the element ``page``. ``data``: by the id of
-    the element that carries it as JSON. ``scripts``: files that run before the modules. ``body``: HTML before the
+    the element that carries it as JSON. ``scripts``: files that run before the modules. ``body``: HTML in the
     element ``page``."""
     style = "\n".join(static(name) for name in styles)
     classic = "\n".join(static(name) for name in scripts)
@@ -43,8 +43,7 @@ def embedded(
             f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{escape(title)}</title>",
             f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
             f"<meta name='viewport' content='width=device-width, initial-scale=1'><style>{style}</style></head><body>",
-            body,
-            "<div id='page'></div><noscript>This page draws a run with JavaScript, which is off.</noscript>",
+            f"<div id='page'>{body}</div><noscript>The drawings of this page need JavaScript, which is off.</noscript>",
             *(f"<script type='application/json' id='{name}'>{_json(value)}</script>" for name, value in data.items()),
             *([f"<script>{classic}</script>"] if classic else []),
             f"<script type='module'>{modules}</script></body></html>\n",

@@ -20,12 +20,3 @@ def with_gaps(
         xs.append(time)
         ys.append(value)
     return xs, ys
-
-
-def lone_points(ys: Sequence[float | None]) -> list[bool]:
-    """Return which points have no neighbour: no line would show them."""
-    padded = [None, *ys, None]
-    return [
-        here is not None and before is None and after is None
-        for before, here, after in zip(padded, padded[1:], padded[2:], strict=False)
-    ]

@@ -237,13 +237,10 @@ def _print_now(line: str) -> None:
 
 
 def _draw(order: Order, report: Path) -> None:
-    """Write the report, with its page if plotly is installed."""
+    """Write the report with its page."""
     about = json.loads((report / ABOUT).read_text())
     demands = demands_of(list(TOPICS.values()), unsafe=order.unsafe)
-    try:
-        write_report(report, report / HISTORY, about, demands, _print_now)
-    except UserError as reason:
-        print(f"no report.html: {reason}")
+    write_report(report, report / HISTORY, about, demands, _print_now)
 
 
 def _print_verdict(verdict: Verdict, errors: Sequence[str], task: Task, reason: str) -> int:
@@ -288,7 +285,7 @@ def exit_code(verdict: Verdict, errors: Sequence[str], reason: str) -> int:
     return 0
 
 
-def copy_history(report: Path, target: Path) -> None:
-    """Copy the history of a run, complete or not, if there is one."""
-    if (report / HISTORY).exists():
-        shutil.copyfile(report / HISTORY, target)
+def copy_from(report: Path, name: str, target: Path) -> None:
+    """Copy a file of the report of a run, complete or not, if there is one."""
+    if (report / name).exists():
+        shutil.copyfile(report / name, target)

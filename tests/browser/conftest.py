@@ -31,9 +31,10 @@ def _lacking(what: str) -> None:
     (pytest.fail if os.environ.get("CI") else pytest.skip)(f"needs {what}")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Chromium without a window."""
+    """Chromium without a window. Playwright's event loop runs until the end of the module: what needs a loop of its own
+    runs in another process."""
     program = shutil.which("chromium")
     if program is None:
         _lacking("Chromium (apt-get install chromium)")

@@ -138,6 +138,8 @@ def suites(*, short: bool, sample: str) -> list[Suite]:
                     soak,
                     "--seed",
                     str(seed_of(sample, "soak")),
+                    "--html",
+                    ".cache/test-all/failed-seed.html",
                 ),
             ),
         ),

@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from milena.lab.chaos.simulated import seeds
 from milena.lab.chaos.simulated.seeds import STEPS, has_compaction, has_groups, run_seed
 from milena.lab.cluster import NodeEnded, SimulatedCluster
+from milena.lab.histories.anomalies import Anomaly, Violation
 from milena.lab.histories.events import Event, Poll, RequestOutcome, Send
 from milena.lab.histories.group_events import (
     GroupDelete,
@@ -27,7 +29,9 @@ from milena.lab.histories.group_events import (
     Sync,
 )
 from milena.lab.histories.keyed import FullRead, KeyedWrite
+from milena.lab.invariants.broken import InvariantBroken
 from milena.lab.world.trace import quiet_logs
+from tests.simulation.kept_pages import run_kept
 
 SEEDS = int(os.environ.get("MILENA_SEEDS") or 20)
 FIRST = int(os.environ.get("MILENA_FIRST_SEED") or 0)
@@ -60,7 +64,7 @@ def count(kind: type[Event], history: list[Event]) -> int:
 @pytest.mark.parametrize(("seed", "steps"), CASES)
 def test_the_guarantees_of_kafka_hold(seed: int, steps: int) -> None:
     quiet_logs()
-    report = run_seed(seed, steps=steps)
+    report = run_kept(seed, steps)
     assert not report.violations, "\n".join([f"milena sim --seed {seed} --steps {steps}", *report.violations[:10]])
     assert sum(isinstance(event, Send) for event in report.history) >= 100
     assert sum(isinstance(event, Poll) for event in report.history) >= 20
@@ -87,6 +91,28 @@ def test_a_node_that_does_not_shut_down_in_order_fails_its_seed(monkeypatch: pyt
     monkeypatch.setattr(SimulatedCluster, "stop_broker", stop_broker)
     with pytest.raises(NodeEnded, match="before its stop was done"):
         run_seed(0, steps=0)
+
+
+def test_a_failed_seed_keeps_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = Violation(Anomaly.LOST_WRITE, "firm-0", "a record was acknowledged at 3.250 and is not in the log")
+    monkeypatch.setattr(seeds, "check", lambda _history: [lost])
+    report = run_kept(0, 0, tmp_path)
+    page = (tmp_path / "seed-0-0.html").read_text(encoding="utf-8")
+    assert report.violations == [f"its page: {tmp_path / 'seed-0-0.html'}", str(lost)]
+    assert "milena sim --seed 0 --steps 0" in page and "failed, 1 violation" in page
+    assert '"where":"firm-0","text":"a record was acknowledged at 3.250 and is not in the log","at":3.25' in page
+
+
+def test_a_seed_that_ends_with_an_error_keeps_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(*_: object) -> None:
+        raise InvariantBroken("firm-0: two leaders in one epoch")
+
+    monkeypatch.setattr(seeds, "work", work)
+    with pytest.raises(InvariantBroken) as caught:
+        run_kept(0, 0, tmp_path)
+    assert caught.value.__notes__ == [f"its page: {tmp_path / 'seed-0-0.html'}"]
+    page = (tmp_path / "seed-0-0.html").read_text(encoding="utf-8")
+    assert "two leaders in one epoch" in page and "brokers are ready" in page
 
 
 @pytest.mark.slow

@@ -22,7 +22,6 @@ from milena.pipeline.errors import PipelineError
 from milena.pipeline.jobs.export.formats import Form
 from milena.pipeline.jobs.units_text import bytes_text
 from milena.pipeline.options import addresses, source_options
-from milena.report.page import check_library
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -161,7 +160,6 @@ def _session(values: Values, job: str, more: Mapping[str, str] = MappingProxyTyp
     """Provide a Spark session for a job. Raises UserError, also for Spark's errors."""
     from milena.pipeline.session import check_installed, session
 
-    check_library()
     logging.getLogger().addFilter(_is_no_interrupt)
     if not MASTERS.fullmatch(values.master):
         raise UsageError(

@@ -33,8 +33,9 @@ export class StoryView {
     this._state = element("div", { class: "state" });
     place.replaceChildren(this._controls(), this._timeline.element, this._violations(), this._below());
     document.addEventListener("keydown", (event) => this._key(event));
+    const named = /^#line-(\d+)$/.exec(location.hash);
     this._narrow();
-    this._choose(this._fromHash());
+    this._choose(named === null ? this._firstViolation() : this._nearestIndex(Number(named[1]) - 1));
   }
 
   _controls() {
@@ -67,7 +68,7 @@ export class StoryView {
       "section",
       {},
       element("h3", {}, "Violations"),
-      element("ol", {}, violations.slice(0, 100).map((one) => this._violation(one))),
+      element("ol", { class: "violations", tabindex: 0, "aria-label": "violations" }, violations.slice(0, 100).map((one) => this._violation(one))),
       violations.length > 100 && element("p", { class: "dim" }, `The first 100 of ${violations.length}.`),
     );
   }
@@ -216,11 +217,8 @@ export class StoryView {
     event.preventDefault();
   }
 
-  _fromHash() {
-    const found = /^#line-(\d+)$/.exec(location.hash);
-    if (found !== null) return this._nearestIndex(Number(found[1]) - 1);
-    const broken = this.story.violations[0];
-    return broken?.at === undefined || broken.at === null ? 0 : this._nearest(broken.at);
+  _firstViolation() {
+    return Math.max(this._shown.findIndex((index) => this.story.trace[index]?.[2] === "violation"), 0);
   }
 
   /** @param {number} index of the trace */

@@ -21,7 +21,7 @@ import { epochClass } from "./draw.js";
  * @property {[number, string, string][]} trace time, text, kind
  */
 
-/** @typedef {{ from: number, to: number, text: string, title: string, kind: string, row: number }} Item */
+/** @typedef {{ from: number, to: number, texts: string[], title: string, kind: string, row: number }} Item `texts`: the longest first */
 /** @typedef {{ name: string, height: number, items: Item[], rate?: Rate }} Lane */
 
 const NAMES = 150;
@@ -129,7 +129,7 @@ export class Timeline {
     parts.push(shape("line", { x1: x, x2: x, y1: 14, y2: y, class: "cursor" }));
     parts.push(shape("path", { d: `M${x - 5},8 h10 l-5,8 z`, class: "cursor-head" }));
     const { faults, violations } = this.story;
-    const label = `${faults.length} faults and ${violations.length} violations in ${this.story.seconds.toFixed(0)} seconds`;
+    const label = `${this.story.seconds.toFixed(0)} seconds; faults: ${faults.length}, violations: ${violations.length}`;
     this._box.replaceChildren(
       shape("svg", { class: "drawing", width: this._width, height: y + 2, role: "img", "aria-label": label }, parts),
     );
@@ -201,8 +201,8 @@ export class Timeline {
  * @param {number} y
  */
 function drawnItem(item, x, width, y) {
-  const room = Math.floor((width - 5) / 6);
-  const text = item.text.length <= room ? item.text : room > 3 ? `${item.text.slice(0, room - 1)}…` : "";
+  const room = Math.floor((width - 5) / 5.8);
+  const text = item.texts.find((one) => one.length <= room) ?? "";
   return shape(
     "g",
     { class: `item ${item.kind}` },
@@ -229,12 +229,12 @@ function lanesOf(story) {
 
 /** @param {Story} story */
 function violationLane(story) {
-  const items = story.violations.map((one, number) => {
-    const at = one.at ?? story.seconds;
-    return { from: at, to: at, text: `✗ ${number + 1}`, title: `${one.anomaly} ${one.where}: ${one.text}`, kind: "violation", row: 0 };
-  });
   const wide = story.seconds / 30;
-  return stacked("violations", items.map((item) => ({ ...item, to: item.from + wide })), 0);
+  const items = story.violations.map((one, number) => {
+    const from = Math.max(0, Math.min(one.at ?? story.seconds, story.seconds - wide));
+    return { from, to: from + wide, texts: [`✗ ${number + 1}`, "✗"], title: `${one.anomaly} ${one.where}: ${one.text}`, kind: "violation", row: 0 };
+  });
+  return stacked("violations", items, 0, [], 3);
 }
 
 /**
@@ -246,7 +246,7 @@ function nodeLane(story, node) {
   const known = changes.map((one, at) => {
     const to = changes[at + 1]?.at ?? story.seconds;
     const text = one.fenced ? "✗ fenced" : "registered";
-    return { from: one.at, to, text, title: `${node.name}: ${text} from ${one.at.toFixed(3)} to ${to.toFixed(3)} s`, kind: one.fenced ? "fenced" : "up", row: 0 };
+    return { from: one.at, to, texts: one.fenced ? [text, "✗"] : [text], title: `${node.name}: ${text} from ${one.at.toFixed(3)} to ${to.toFixed(3)} s`, kind: one.fenced ? "fenced" : "up", row: 0 };
   });
   const faults = story.faults.filter((fault) => fault.nodes.includes(node.id)).map(faultItem);
   return stacked(node.name, faults, known.length > 0 ? 1 : 0, known);
@@ -258,14 +258,15 @@ function nodeLane(story, node) {
  * @param {Item[]} items
  * @param {number} first the first row that is free
  * @param {Item[]} [before] items above them
+ * @param {number} [most] rows; in the last one, items may cover others
  * @returns {Lane}
  */
-function stacked(name, items, first, before = []) {
+function stacked(name, items, first, before = [], most = Infinity) {
   /** @type {number[]} */
   const ends = [];
   const placed = [...items].sort((one, other) => one.from - other.from).map((item) => {
     const found = ends.findIndex((end) => end <= item.from);
-    const row = found < 0 ? ends.length : found;
+    const row = Math.min(found < 0 ? ends.length : found, most - 1);
     ends[row] = item.to;
     return { ...item, row: first + row };
   });
@@ -278,7 +279,7 @@ function faultItem(fault) {
   const more = fault.text === "" ? "" : `; ${fault.text}`;
   const nodes = fault.nodes.length > 0 ? ` of ${fault.nodes.join(", ")}` : "";
   const title = `${fault.kind}${nodes}, ${fault.begun.toFixed(3)} to ${fault.mended.toFixed(3)} s${more}${effect}`;
-  return { from: fault.begun, to: fault.mended, text: fault.kind, title, kind: "fault", row: 0 };
+  return { from: fault.begun, to: fault.mended, texts: [fault.kind, fault.kind.slice(0, 4), fault.kind.slice(0, 1)], title, kind: "fault", row: 0 };
 }
 
 /**
@@ -290,7 +291,9 @@ function stateItem(name, state, to) {
   const isr = `ISR ${state.isr.join(" ")}`;
   const text = state.leader < 0 ? `✗ no leader, ${isr}` : `${state.leader} leads, ${isr}`;
   const title = `${name}: ${text}, leader epoch ${state.epoch}, ${state.at.toFixed(3)} to ${to.toFixed(3)} s`;
-  return { from: state.at, to, text, title, kind: state.leader < 0 ? "no-leader" : `leader ${epochClass(state.leader)}`, row: 0 };
+  const leader = state.leader < 0 ? "✗" : String(state.leader);
+  const texts = [text, `${leader}: ${state.isr.join(" ")}`, leader];
+  return { from: state.at, to, texts, title, kind: state.leader < 0 ? "no-leader" : `leader ${epochClass(state.leader)}`, row: 0 };
 }
 
 /** @param {number} least */

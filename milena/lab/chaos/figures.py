@@ -15,6 +15,7 @@ from milena.lab.histories.group_events import Asked, RequestOutcome
 from milena.lab.histories.keyed import FullRead, KeyedWrite
 from milena.lab.histories.machine import MachineStall, SessionTimeout
 from milena.lab.histories.progress import Stall
+from milena.lab.histories.seen import BrokerSeen, PartitionSeen
 
 SLOTS: Final = 1800
 """The most points of a plot: a longer run has slots of more than a second."""
@@ -77,6 +78,7 @@ class Figures:
         self.faults: list[Fault] = []
         self.machine_stalls: list[MachineStall] = []
         self.session_timeouts: list[SessionTimeout] = []
+        self.seen: list[PartitionSeen | BrokerSeen] = []
         self.first, self.last = math.inf, -math.inf
         self._writes: dict[str, Counter[int]] = {}
         self._reads: dict[str, Counter[int]] = {}
@@ -102,6 +104,8 @@ class Figures:
                 self.machine_stalls.append(event)
             case SessionTimeout():
                 self.session_timeouts.append(event)
+            case PartitionSeen() | BrokerSeen():
+                self.seen.append(event)
             case Asked():
                 self.operations[_NAMES.get(type(event).__name__, type(event).__name__), event.outcome.value] += 1
                 self._spans(event.begun, event.ended)

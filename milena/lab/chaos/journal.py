@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from milena.lab.chaos.faults import Fault
+from milena.lab.chaos.observer import Seen
 from milena.lab.histories.events import Event, Invoke, RequestOutcome, Send, from_line, to_line
 from milena.lab.histories.invocations import completed
 from milena.lab.histories.keyed import KeyedWrite
@@ -42,6 +44,10 @@ class Journal(ABC):
         self._keep(event)
 
     @abstractmethod
+    def see(self, event: Seen) -> None:
+        """Note what the runner has seen of the cluster."""
+
+    @abstractmethod
     def say(self, text: str) -> None:
         """Write a line of the log for people."""
 
@@ -70,6 +76,9 @@ class FileJournal(Journal):
     def now(self) -> float:
         return self._clock.monotonic() - self._begun
 
+    def see(self, event: Seen) -> None:
+        self._keep(event)
+
     def say(self, text: str) -> None:
         self._trace.write(f"{self.now():11.3f} {text}\n")
 
@@ -86,18 +95,34 @@ class FileJournal(Journal):
             file.close()
 
 
+@dataclass(slots=True)
+class Recording:
+    """What a run has noted so far, also if it ends with an error."""
+
+    events: list[Event] = field(default_factory=list)
+    seen: list[Seen] = field(default_factory=list)
+
+
 class TracedJournal(Journal):
     """Keeps the history in memory and the log in a trace. Times are those of the simulation. Operations that have begun
     are left out: a run that ends early has no history."""
 
-    def __init__(self, clock: Clock, trace: Trace) -> None:
+    def __init__(self, clock: Clock, trace: Trace, recording: Recording | None = None) -> None:
         super().__init__()
-        self.events: list[Event] = []
+        self._recording = Recording() if recording is None else recording
         self._clock = clock
         self._trace = trace
 
+    @property
+    def events(self) -> list[Event]:
+        """The history so far."""
+        return self._recording.events
+
     def now(self) -> float:
         return self._clock.monotonic()
+
+    def see(self, event: Seen) -> None:
+        self._recording.seen.append(event)
 
     def say(self, text: str) -> None:
         self._trace.note(text)
@@ -107,7 +132,7 @@ class TracedJournal(Journal):
 
     def _keep(self, event: Event) -> None:
         if not isinstance(event, Invoke):
-            self.events.append(event)
+            self._recording.events.append(event)
 
 
 def faults(path: Path) -> Iterator[Fault]:

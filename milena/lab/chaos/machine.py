@@ -12,10 +12,10 @@ import itertools
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
-from milena.lab.chaos.health import Health
+from milena.client.cluster import ClusterView
 from milena.lab.chaos.journal import Journal
 from milena.lab.chaos.processor_time import Descendants
 from milena.lab.histories.machine import MachineStall, MachineStalls, SessionTimeout
@@ -29,8 +29,6 @@ LIMIT: Final = 1.0
 """The machine stalls while timers of the last ``WINDOW`` seconds were late by at least so many seconds in all."""
 LOOKING: Final = 5
 """Timers between two searches for new processes of the run."""
-ASKING: Final = 0.5
-"""Seconds between two looks at the brokers' sessions."""
 
 
 class Detector:
@@ -90,6 +88,7 @@ class Machine:
         self._detector = detector
         self._journal = journal
         self._stalls = MachineStalls()
+        self._listed: dict[int, bool] = {}
 
     def excuses(self, now: float) -> float:
         """Return the seconds of the stalls that explain a lack of progress at ``now``: the cluster may still be
@@ -117,14 +116,13 @@ class Machine:
             self._journal.note(stall)
             self._journal.tell(f"the machine stalled: timers were {stall.seconds:.1f} s late; load {stall.load:.1f}")
 
-    async def watch_sessions(self, health: Health, brokers: Sequence[int], is_explained: Callable[[int], bool]) -> None:
-        """Until it is cancelled. ``is_explained``: whether a fault of now explains that a broker is not listed."""
-        listed = dict.fromkeys(brokers, True)
-        while True:
-            views = [view for view in await health.views(ASKING) if view is not None]
-            for broker in brokers if views else ():
-                was, listed[broker] = listed[broker], all(broker in view.brokers for view in views)
-                if was and not listed[broker] and not is_explained(broker):
-                    self._journal.note(SessionTimeout(broker, self._journal.now()))
-                    self._journal.tell(f"the session of broker {broker} timed out, and no fault explains it")
-            await asyncio.sleep(ASKING)
+    def look_at_sessions(
+        self, views: Sequence[ClusterView], brokers: Sequence[int], explained: Collection[int]
+    ) -> None:
+        """Note the brokers that are no longer listed by the others. ``explained``: those with a fault that explains
+        it."""
+        for broker in brokers if views else ():
+            was, self._listed[broker] = self._listed.get(broker, True), all(broker in view.brokers for view in views)
+            if was and not self._listed[broker] and broker not in explained:
+                self._journal.note(SessionTimeout(broker, self._journal.now()))
+                self._journal.tell(f"the session of broker {broker} timed out, and no fault explains it")

@@ -14,6 +14,7 @@ from milena.protocol.types import TopicPartition
 from milena.runtime.context import Runtime
 
 if TYPE_CHECKING:
+    from milena.lab.chaos.observer import Observer
     from milena.lab.invariants.tiers import Freed
 
 
@@ -37,6 +38,10 @@ class Insight(Protocol):
 
     def hole_at(self, partition: TopicPartition, offset: int) -> Hole | None:
         """Return the offsets from ``offset`` on whose only objects are lost; None if the record is there."""
+        ...
+
+    def observe(self, observer: Observer) -> None:
+        """Report each image of the controller to an observer from now on."""
         ...
 
     async def disturb(self, step: Step) -> Callable[[], Awaitable[None]]:

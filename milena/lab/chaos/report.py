@@ -7,24 +7,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from milena.command_line.errors import UserError
 from milena.lab.chaos.figures import Figures, Slots
+from milena.lab.chaos.journal import TRACE, events
 from milena.lab.chaos.outages import FLOWS, KindOfFault, Outages
+from milena.lab.chaos.story import located, names_of, story
 from milena.lab.histories.anomalies import Anomaly, Violation, counts
 from milena.lab.histories.faults import Fault
 from milena.lab.histories.files import NOTHING, HistoryFile, violations_of
 from milena.lab.histories.kinds import JEPSEN, is_judged
 from milena.lab.histories.machine import total
 from milena.lab.histories.parts import DEFAULT, Demands, Judge
-from milena.report.contents import Band, Cell, Facts, Plot, Plots, Section, Series, Table
-from milena.report.page import check_library, page
+from milena.report.contents import Band, Cell, Facts, Plot, Plots, Section, Series, Story, Table
+from milena.report.page import page
 
+PAGE: Final = "report.html"
 SHOWN: Final = 200
 """Violations that a report lists in full."""
+UNPROMISED: Final = "not promised"
 UNSAFE: Final = "settings promise nothing, judged as if they did"
 SECOND: Final = 1.0
 
@@ -66,13 +70,11 @@ def write_report(
 ) -> list[Violation]:
     """Judge a history on disk and write report.json and report.html to a folder, which is made if it does not exist.
     ``about``: what the reader should know of the run, as JSON: place, seed, command, versions, duration, clients,
-    settings. ``tell`` gets the verdict as lines of text; report.json is then written even if the page cannot be drawn.
-    Return all violations, also those in topics that are ``promised``, which do not make a run fail.
+    settings. ``tell`` gets the verdict as lines of text. Return all violations, also those in topics that are
+    ``promised``, which do not make a run fail.
 
-    Raise OSError, BadLine, and UserError if there is nothing to judge or plotly is not installed.
+    Raise OSError, BadLine, and UserError if there is nothing to judge.
     """
-    if tell is None:
-        check_library()
     judged = _judged(history, about, demands)
     if tell is not None:
         for line in lines(judged):
@@ -80,8 +82,7 @@ def write_report(
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(_data(judged), indent=1, default=str)
     (folder / "report.json").write_text(text + "\n", encoding="utf-8")
-    check_library()
-    (folder / "report.html").write_text(_page(judged), encoding="utf-8")
+    (folder / PAGE).write_text(_page(judged), encoding="utf-8")
     return [*judged.violations, *judged.controls]
 
 
@@ -162,9 +163,7 @@ def _page(judged: Judged) -> str:
     violations = len(judged.violations)
     verdict = f"{violations:,} anomal{'y' if violations == 1 else 'ies'} found" if violations else "No anomaly found"
     place = judged.about.get("place")
-    sections: list[Section] = [_anomalies(judged), _faults(judged.outages.rows())]
-    if violations:
-        sections.append(_violations("What was found", judged.violations))
+    sections: list[Section] = [_story(judged), _anomalies(judged), _faults(judged.outages.rows())]
     if judged.controls:
         sections.append(_violations(f"What was found where {UNSAFE}", judged.controls))
     if judged.not_judged:
@@ -182,6 +181,18 @@ def _page(judged: Judged) -> str:
         sections,
         good=not judged.fails,
     )
+
+
+def _story(judged: Judged) -> Story:
+    """The run on a time axis, with the lines of its log if that is beside the history."""
+    path = judged.history.path
+    log = path.parent / TRACE
+    trace = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
+    found = [*judged.violations, *judged.controls]
+    shown = located(found[:SHOWN], events(path) if found else ())
+    safe = len(judged.violations)
+    violations = [*shown[:safe], *(replace(one, anomaly=f"{one.anomaly} ({UNPROMISED})") for one in shown[safe:])]
+    return Story(story(names_of(judged.figures), judged.figures, judged.slots, violations, trace))
 
 
 def lines(judged: Judged) -> Iterator[str]:

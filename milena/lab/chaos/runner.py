@@ -26,6 +26,7 @@ from milena.lab.chaos.load import Load
 from milena.lab.chaos.machine import Detector, Machine
 from milena.lab.chaos.moves import Moves
 from milena.lab.chaos.nemesis import IN_SYNC, Nemesis
+from milena.lab.chaos.observer import Observer
 from milena.lab.chaos.own_clients import OwnClients
 from milena.lab.chaos.place import Place
 from milena.lab.chaos.plan import Round, overlapping, plan
@@ -53,6 +54,8 @@ LONGER: Final = 0.25
 LAST_ANSWERS: Final = 2.0
 """Seconds after which requests in flight have arrived, and brokers know the leaders."""
 CREATING: Final = 60.0
+ASKING: Final = 0.5
+"""Seconds between two looks at the brokers' metadata."""
 ANSWERED: Final = 12.0
 """Seconds after the rebalance time-out in which a coordinator without a fault answers: more than replicas take to leave
 the ISR."""
@@ -275,9 +278,7 @@ class Run:
     async def play(self, machine: Machine | None) -> None:
         workload, journal = self._workload, self._journal
         async with asyncio.TaskGroup() as tails:
-            if machine is not None:
-                watching = machine.watch_sessions(self._health, self._place.brokers, self._nemesis.explains)
-                sessions = tails.create_task(watching)
+            looking = None if self._place.insight else tails.create_task(self._look_at_brokers(machine))
             following = [tails.create_task(tail) for tail in workload.tails()]
             async with asyncio.TaskGroup() as working:
                 for number, one in enumerate(self._work()):
@@ -288,8 +289,8 @@ class Run:
                 self._groups.stopping.set()
             journal.say("all writers have ended")
             await self._health.in_sync(IN_SYNC)
-            if machine is not None:
-                sessions.cancel()
+            if looking is not None:
+                looking.cancel()
             await self._clock.sleep(LAST_ANSWERS)
             journal.note(Settled(journal.now()))
             await self._end()
@@ -300,6 +301,17 @@ class Run:
                 await _change_coordinators(self._place, self._client, self._health, journal, self._look)
             else:
                 await self._look()
+
+    async def _look_at_brokers(self, machine: Machine | None) -> None:
+        """Note leaders, ISRs and registrations as they change, until it is cancelled."""
+        observer, brokers = Observer(self._journal.see, self._journal.now), self._place.brokers
+        while True:
+            views = await self._health.views(ASKING)
+            observer.views(views, brokers)
+            if machine is not None:
+                explained = [broker for broker in brokers if self._nemesis.explains(broker)]
+                machine.look_at_sessions([view for view in views if view is not None], brokers, explained)
+            await self._clock.sleep(ASKING)
 
     def _work(self) -> Sequence[Coroutine[object, object, None]]:
         load, stopping = self._load, self._workload.stopping

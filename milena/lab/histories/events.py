@@ -24,6 +24,7 @@ from milena.lab.histories.group_events import GROUP_KINDS, GroupEvent
 from milena.lab.histories.group_events import RequestOutcome as RequestOutcome
 from milena.lab.histories.keyed import FullRead, KeyedWrite
 from milena.lab.histories.machine import MachineStall, SessionTimeout
+from milena.lab.histories.seen import BrokerSeen, PartitionSeen
 from milena.protocol.types import TopicPartition
 
 ACKS_ALL: Final = -1
@@ -170,6 +171,8 @@ Event: TypeAlias = (
     | Fault
     | MachineStall
     | SessionTimeout
+    | PartitionSeen
+    | BrokerSeen
     | GroupEvent
 )
 KINDS: Final[Mapping[str, type[Event]]] = {
@@ -189,6 +192,8 @@ KINDS: Final[Mapping[str, type[Event]]] = {
     "fault": Fault,
     "machine stall": MachineStall,
     "session timeout": SessionTimeout,
+    "partition seen": PartitionSeen,
+    "broker seen": BrokerSeen,
     **GROUP_KINDS,
 }
 _NAMES: Final = {kind: name for name, kind in KINDS.items()}

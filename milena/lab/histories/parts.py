@@ -34,6 +34,7 @@ from milena.lab.histories.machine import MachineStall, SessionTimeout
 from milena.lab.histories.metadata import MetadataRules
 from milena.lab.histories.partitions import PartitionRules
 from milena.lab.histories.progress import PATIENCE, Stall, Unjudged
+from milena.lab.histories.seen import BrokerSeen, PartitionSeen
 
 PARTITION: Final = "partition"
 TOPICS: Final = "topics"
@@ -76,7 +77,17 @@ def part_of(event: Event) -> Part | None:
             return Part(PARTITION, *event.partition)
         case TopicChange() | FinalTopic() | AllTopics():
             return Part(TOPICS)
-        case Invoke() | Fault() | MachineStall() | SessionTimeout() | Trouble() | Settled() | Expiry():
+        case (
+            Invoke()
+            | Fault()
+            | MachineStall()
+            | SessionTimeout()
+            | PartitionSeen()
+            | BrokerSeen()
+            | Trouble()
+            | Settled()
+            | Expiry()
+        ):
             return None
         case _:
             return Part(GROUP, event.group)

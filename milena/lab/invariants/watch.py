@@ -35,6 +35,8 @@ class Watch:
         self._hosts: dict[int, ObservedBroker] = {}
         self.deletions = TopicDeletionDuties(self._hosts)
         self._runs = 0
+        self.on_image: Callable[[MetadataImage], object] | None = None
+        """Called with the controller's image whenever it has changed."""
         self._images = ImageRules()
         self._logs = LogChecks(self._hosts, lambda: self._image, now, self.tier)
 
@@ -92,6 +94,8 @@ class Watch:
         image = controller.state.image
         if image.offset != self._images.offset:
             self._image = image
+            if self.on_image is not None:
+                self.on_image(image)
             self.deletions.image_moved(image)
             for change in self._images.controller_moved(image):
                 self._logs.registration_changed(change)

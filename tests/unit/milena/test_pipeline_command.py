@@ -59,7 +59,6 @@ def test_without_spark_one_sentence_says_what_to_install(
 ) -> None:
     for name in ("pyspark", "pyspark.sql"):  # pyspark.sql may have been imported before
         monkeypatch.setitem(__import__("sys").modules, name, None)
-    monkeypatch.setattr(running, "check_library", lambda: None)
     monkeypatch.setattr("milena.pipeline.session.check_jdk", lambda: None)
     monkeypatch.setattr("sys.argv", ["milena", "pipeline", "audit", "--tier", "."])
     assert main() == 1
@@ -69,7 +68,6 @@ def test_without_spark_one_sentence_says_what_to_install(
 def test_without_a_jdk_one_sentence_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(running, "check_library", lambda: None)
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr("sys.argv", ["milena", "pipeline", "audit", "--tier", "."])
@@ -146,7 +144,6 @@ def test_an_error_of_sparks_gateway_is_reported_without_a_stack_trace(monkeypatc
         def stop(self) -> None:
             pass
 
-    monkeypatch.setattr(running, "check_library", lambda: None)
     monkeypatch.setattr("milena.pipeline.session.session", lambda *_: Session())
     values = Values({"master": "local", "conf": []}, frozenset())
     with pytest.raises(UserError, match=r"^Spark: it is full$"), running._session(values, "export"):
@@ -159,7 +156,6 @@ def test_a_java_process_that_does_not_start_is_reported_without_a_stack_trace(mo
     def session(*_: object) -> None:
         raise errors.PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
 
-    monkeypatch.setattr(running, "check_library", lambda: None)
     monkeypatch.setattr("milena.pipeline.session.session", session)
     values = Values({"master": "local", "conf": [("spark.driver.memory", "1m")]}, frozenset())
     with pytest.raises(UserError, match=r"^Spark's Java process did not start: see its output above$"):
@@ -178,7 +174,6 @@ def test_an_interrupt_prints_no_stack_trace(monkeypatch: pytest.MonkeyPatch, cap
         given.append(settings)
         return Session()
 
-    monkeypatch.setattr(running, "check_library", lambda: None)
     monkeypatch.setattr("milena.pipeline.session.session", session)
     values = Values({"master": "local", "conf": [("spark.log.level", "WARN")]}, frozenset())
     with pytest.raises(KeyboardInterrupt), running._session(values, "export"):
@@ -210,7 +205,6 @@ def test_a_wrong_option_is_reported_before_spark_is_started(
         raise AssertionError("Spark is started")
 
     monkeypatch.setattr("milena.pipeline.session.session", started)
-    monkeypatch.setattr(running, "check_library", lambda: None)
     monkeypatch.setattr("sys.argv", ["milena", "pipeline", *line.split(), "--tier", str(tmp_path)])
     assert main() > 0
     said = capsys.readouterr().err

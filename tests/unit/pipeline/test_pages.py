@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from milena.pipeline.jobs.units_text import remaining_text
 from milena.report.colours import GREY, SHADES, colours_of, lasting_colours
-from milena.report.gaps import lone_points, with_gaps
+from milena.report.gaps import with_gaps
 
 MINUTE = timedelta(minutes=1)
 BEGIN = datetime(2026, 11, 1)
@@ -24,11 +24,6 @@ def test_minutes_without_records_are_a_gap_and_not_a_slow_decline() -> None:
     assert xs == sorted(xs) and xs[2] == BEGIN + 2 * MINUTE
     assert with_gaps(times[:2], [3.0, 2.0], MINUTE) == (times[:2], [3.0, 2.0])
     assert with_gaps([], [], MINUTE) == ([], [])
-
-
-def test_a_point_between_two_gaps_is_drawn_as_a_point() -> None:
-    assert lone_points([1.0, None, 2.0, None, 3.0, 4.0]) == [True, False, True, False, False, False]
-    assert lone_points([1.0, 2.0]) == [False, False] and lone_points([]) == []
 
 
 @given(st.sets(st.text("abc-", min_size=1, max_size=6), max_size=2 * len(SHADES)))

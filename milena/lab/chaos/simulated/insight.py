@@ -20,6 +20,7 @@ from milena.broker.replica.partition import Partition
 from milena.lab.chaos.faults import Step
 from milena.lab.chaos.health import NotHealthy
 from milena.lab.chaos.holes import Hole
+from milena.lab.chaos.observer import Observer
 from milena.lab.chaos.simulated.faults import SimulatedFaults
 from milena.lab.cluster import SimulatedCluster, host_of
 from milena.lab.histories.events import Event
@@ -58,6 +59,10 @@ class WatchedCluster:
     @property
     def shaken(self) -> Collection[TopicPartition]:
         return self._watch.shaken
+
+    def observe(self, observer: Observer) -> None:
+        """Report each image of the controller from now on."""
+        self._watch.on_image = observer.image
 
     async def disturb(self, step: Step) -> Callable[[], Awaitable[None]]:
         assert self._faults is not None

@@ -10,13 +10,15 @@ from typing import Final
 
 from milena.lab.chaos.faults import Kind
 from milena.lab.chaos.groups.workload import PATIENCE
-from milena.lab.chaos.journal import TracedJournal
+from milena.lab.chaos.journal import Recording, TracedJournal
 from milena.lab.chaos.load import Load
+from milena.lab.chaos.observer import Observer
 from milena.lab.chaos.own_clients import Habits
 from milena.lab.chaos.plan import TIER, overlaps, stream_of
 from milena.lab.chaos.runner import Order, work
 from milena.lab.chaos.simulated.place import SETTINGS, SimulatedPlace
 from milena.lab.chaos.topics import Topic
+from milena.lab.histories.anomalies import Violation
 from milena.lab.histories.checker import check
 from milena.lab.histories.events import AllowedDeletion, Event
 from milena.lab.histories.group_events import Expiry
@@ -95,6 +97,8 @@ class Report:
     history: list[Event]
     seconds: float
     """Virtual time."""
+    found: Sequence[Violation] = ()
+    """What ``violations`` describes."""
 
 
 def has_groups(seed: int) -> bool:
@@ -121,9 +125,11 @@ def run_seed(
     groups: bool | None = None,
     compaction: bool | None = None,
     listener: Callable[[str], object] | None = None,
+    recording: Recording | None = None,
 ) -> Report:
     """Run one seed to its end. ``tier``: whether some topics are tiered; None: in odd seeds. ``groups``: as returned by
     ``has_groups``; None: in two seeds of four, one of them with a tier. ``compaction``: as by ``has_compaction``.
+    ``recording``: gets the history and the cluster's changes, also if the run ends with an error.
 
     Raises InvariantBroken, and any error that ends a node unexpectedly; violations found in the history are in the
     report.
@@ -140,7 +146,7 @@ def run_seed(
 
     async def run(world: World) -> Report:
         async with asyncio.timeout(LONGEST_RUN + LONGEST_STEP * steps):
-            return await _run(world, brokers, order, load, trace)
+            return await _run(world, brokers, order, load, trace, recording or Recording())
 
     return simulate(run, seed=seed)
 
@@ -180,13 +186,15 @@ def load_of(topics: Sequence[Topic], *, groups: bool, expires: bool) -> Load:
     )
 
 
-async def _run(world: World, brokers: int, order: Order, load: Load, trace: Trace) -> Report:
+async def _run(world: World, brokers: int, order: Order, load: Load, trace: Trace, recording: Recording) -> Report:
     settings = {**OF_SEEDS, **(EXPIRY if load.expires else {})}
     spared = [topic.name for topic in load.topics if topic.keyed]
     place = SimulatedPlace(world, brokers, settings, habits=OF_CLIENTS, note=trace.note, spared=spared)
+    journal = TracedJournal(place.runtime.clock, trace, recording)
+    assert place.insight is not None
+    place.insight.observe(Observer(journal.see, journal.now))
     await place.open()
     trace.note(f"{brokers} brokers are ready; tiered topics: {_names(load) or 'none'}")
-    journal = TracedJournal(place.runtime.clock, trace)
     for topic in load.topics:
         if topic.config.get("retention.bytes", UNLIMITED) != UNLIMITED:
             for partition in topic.places:
@@ -194,15 +202,15 @@ async def _run(world: World, brokers: int, order: Order, load: Load, trace: Trac
     if load.expires:
         journal.note(Expiry(0.0))
     await work(order, place, load, journal)
-    assert place.insight is not None
     history = [*journal.events, *place.insight.check()]
-    found = [str(violation) for violation in check(history)]
+    violations = list(check(history))
+    found = [str(violation) for violation in violations]
     for text in found:
         trace.note(f"violation: {text}")
     await place.stop()
     trace.note(f"{len(history)} client events; all nodes are shut down")
     digest = f"{world.digest()}-{trace.digest()}"
-    return Report(digest, found, trace.lines, history, world.loop.time())
+    return Report(digest, found, trace.lines, history, world.loop.time(), violations)
 
 
 def _names(load: Load) -> str:

@@ -85,7 +85,7 @@ def main(arguments: Sequence[str], setting: Setting | None = None) -> int:
         return 0
     # Imported here, because completion and --help import this module and need no cluster.
     from milena.lab.chaos.journal import HISTORY
-    from milena.lab.chaos.report import PAGE
+    from milena.lab.chaos.reporting.report import PAGE
     from milena.lab.chaos.runner import Order
     from milena.testing.chaos import PROCESSES, SETTING, SIMULATION, Task, copy_from, pace_of, perform
     from milena.testing.chaos_processes import FOLDER, TIERS

@@ -102,7 +102,7 @@ def _judged(judge: Judge) -> tuple[list[Violation], list[str]]:
 
 
 def _report(path: Path, demands: Demands, folder: Path, about: str | None) -> int:
-    from milena.lab.chaos.report import write_report
+    from milena.lab.chaos.reporting.report import write_report
 
     found = write_report(folder, path, _about(about), demands)
     print(f"{len(found) or 'no'} anomal{'y' if len(found) == 1 else 'ies'}; {folder / 'report.html'}")

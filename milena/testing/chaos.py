@@ -24,7 +24,7 @@ from milena.lab.chaos.clients import Clients
 from milena.lab.chaos.journal import HISTORY
 from milena.lab.chaos.own_clients import OwnClients
 from milena.lab.chaos.place import Place
-from milena.lab.chaos.report import write_report
+from milena.lab.chaos.reporting.report import write_report
 from milena.lab.chaos.runner import ABOUT, PACE, NotJudged, Order, run
 from milena.lab.chaos.simulated.place import run_simulated
 from milena.lab.chaos.topics import TOPICS

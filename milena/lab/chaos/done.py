@@ -9,8 +9,8 @@ from typing import Final
 from milena.lab.chaos.changes import MADE
 from milena.lab.chaos.clients import Clients
 from milena.lab.chaos.faults import Fault, Kind
-from milena.lab.chaos.figures import library_of
 from milena.lab.chaos.groups.workload import SOLO, TEAM, kind_of
+from milena.lab.chaos.reporting.figures import library_of
 from milena.lab.chaos.topics import Topic
 from milena.lab.chaos.work.readers import EVERYTHING, FROM_START, MEMBER, TAIL
 from milena.lab.chaos.work.single_commits import SINGLE

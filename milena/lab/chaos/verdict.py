@@ -11,7 +11,7 @@ from types import MappingProxyType
 from milena.lab.chaos.clients import Clients
 from milena.lab.chaos.done import Done
 from milena.lab.chaos.faults import Kind
-from milena.lab.chaos.figures import library_of
+from milena.lab.chaos.reporting.figures import library_of
 from milena.lab.chaos.topics import Topic
 from milena.lab.histories.anomalies import Anomaly, Violation
 from milena.lab.histories.files import HistoryFile, violations_of

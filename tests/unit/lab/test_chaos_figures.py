@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from milena.command_line.errors import UserError
-from milena.lab.chaos.figures import SLOTS, Figures, Latencies
-from milena.lab.chaos.outages import Outages
-from milena.lab.chaos.report import write_report
+from milena.lab.chaos.reporting.figures import SLOTS, Figures, Latencies
+from milena.lab.chaos.reporting.outages import Outages
+from milena.lab.chaos.reporting.report import write_report
 from milena.lab.histories import events
 from milena.lab.histories.events import Event, Invoke, Poll, RequestOutcome, Send
 from milena.lab.histories.faults import Effect, Fault, Kind

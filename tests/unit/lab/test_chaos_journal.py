@@ -9,7 +9,7 @@ import pytest
 
 from milena.lab.chaos.faults import Fault, Kind
 from milena.lab.chaos.journal import HISTORY, FileJournal, events, faults
-from milena.lab.chaos.report import write_report
+from milena.lab.chaos.reporting.report import write_report
 from milena.lab.chaos.topics import PLAIN, WEAK
 from milena.lab.chaos.verdict import judge
 from milena.lab.histories.events import Event, FinalLog, Invoke, RequestOutcome, Send, TopicChange, from_line, to_line

@@ -19,7 +19,7 @@ from milena.lab.chaos.journal import HISTORY, FileJournal, events
 from milena.lab.chaos.machine import LIMIT, TICK, Detector, Machine, lateness
 from milena.lab.chaos.nemesis import is_explained
 from milena.lab.chaos.processor_time import TICKS, Descendants
-from milena.lab.chaos.report import _data, _judged, lines
+from milena.lab.chaos.reporting.report import _data, _judged, lines
 from milena.lab.chaos.runner import _unhealthy
 from milena.lab.chaos.verdict import Verdict
 from milena.lab.histories.anomalies import Anomaly, Violation

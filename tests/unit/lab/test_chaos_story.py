@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from milena.client.cluster import BrokerView, ClusterView, PartitionInfo, TopicView
-from milena.lab.chaos.figures import Figures
 from milena.lab.chaos.observer import Observer, Seen
-from milena.lab.chaos.story import Found, located, names_of, story
+from milena.lab.chaos.reporting.figures import Figures
+from milena.lab.chaos.reporting.story import Found, located, names_of, story
 from milena.lab.histories import events
 from milena.lab.histories.anomalies import Anomaly, Violation
 from milena.lab.histories.events import Send

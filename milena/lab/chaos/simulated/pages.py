@@ -5,10 +5,10 @@ from __future__ import annotations
 import traceback
 from collections.abc import Sequence
 
-from milena.lab.chaos.figures import Figures
 from milena.lab.chaos.journal import Recording
+from milena.lab.chaos.reporting.figures import Figures
+from milena.lab.chaos.reporting.story import Found, located, names_of, story, time_of
 from milena.lab.chaos.simulated.seeds import Report
-from milena.lab.chaos.story import Found, located, names_of, story, time_of
 from milena.report.contents import Facts, Section, Story, Table
 from milena.report.page import page
 

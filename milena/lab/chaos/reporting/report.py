@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Final
 
 from milena.command_line.errors import UserError
-from milena.lab.chaos.figures import Figures, Slots
 from milena.lab.chaos.journal import TRACE, events
-from milena.lab.chaos.outages import FLOWS, KindOfFault, Outages
-from milena.lab.chaos.story import located, names_of, story
+from milena.lab.chaos.reporting.figures import Figures, Slots
+from milena.lab.chaos.reporting.outages import FLOWS, KindOfFault, Outages
+from milena.lab.chaos.reporting.story import located, names_of, story
 from milena.lab.histories.anomalies import Anomaly, Violation, counts
 from milena.lab.histories.faults import Fault
 from milena.lab.histories.files import NOTHING, HistoryFile, violations_of

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from milena.lab.chaos.figures import Figures, Slots
+from milena.lab.chaos.reporting.figures import Figures, Slots
 from milena.lab.histories.anomalies import Violation
 from milena.lab.histories.events import Event, Send
 from milena.lab.histories.faults import Kind

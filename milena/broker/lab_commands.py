@@ -1,7 +1,5 @@
 """The lab commands of a broker, except those for fault rules: they inspect replicas and run maintenance work.
-
-The docstring of a command is its help text: its arguments, then what it does.
-"""
+``milena.node.serving.lab_catalog`` describes them."""
 
 from __future__ import annotations
 
@@ -79,21 +77,16 @@ class BrokerLabCommands:
         }
 
     def describe_partition(self, topic: str, partition: int) -> dict[str, object]:
-        """topic, partition: the replica here: role, ISR, bounds, leader epochs, followers or fetcher"""
         replica = self._node.partitions.get(topic, partition)
         return describe(replica) | {"fetcher": self._node.fetchers.describe_partition(topic, partition)}
 
     def fetchers(self) -> list[dict[str, object]]:
-        """the fetchers of all followed partitions: topic, partition, state, offset, leader, lag"""
         return self._node.fetchers.describe()
 
     def follower_transitions(self, since: int = 0) -> list[dict[str, object]]:
-        """since=0: the changes of followers' states with greater numbers: at (monotonic s), topic, partition, from, to,
-        event, offset, leader epoch; when BuildingRemoteLogAux ends also the segment with the epochs"""
         return self._node.fetchers.transitions.since(since)
 
     def read_log(self, topic: str, partition: int, from_: int = 0, max: int = 1000) -> list[list[object]]:
-        """topic, partition, from=0, max=1000: [offset, value, leader epoch] of the records in the log here"""
         log = self._node.partitions.get(topic, partition).online_log
         records: list[list[object]] = []
         first = log.local_log_start_offset
@@ -114,23 +107,19 @@ class BrokerLabCommands:
         return records[:max]
 
     def roll(self, topic: str, partition: int) -> dict[str, int]:
-        """topic, partition: roll a new segment"""
         return {"base_offset": self._node.partitions.get(topic, partition).online_log.roll().base_offset}
 
     async def flush(self, topic: str, partition: int) -> dict[str, int]:
-        """topic, partition: sync the log here, and write the broker's checkpoints"""
         log = self._node.partitions.get(topic, partition).online_log
         await self._node.logs.flush(log)
         return {"recovery_point": log.recovery_point}
 
     def retention(self) -> dict[str, int]:
-        """delete expired segments of all logs now"""
         now = self._node.runtime.clock.time_ms()
         deleted = {f"{log.topic}-{log.partition}": log.delete_old_segments(now) for log in list(self._node.logs)}
         return {name: count for name, count in deleted.items() if count}
 
     async def tiering(self, topic: str, partition: int) -> dict[str, int]:
-        """topic, partition: copy to the tier and expire there now; on a follower, read what has been copied"""
         replica = self._node.partitions.get(topic, partition)
         if self._node.tier is not None:
             from milena.broker.tier_lab_commands import work_now
@@ -139,7 +128,6 @@ class BrokerLabCommands:
         return _bounds_in_tier(replica.online_log)
 
     async def remote_segments(self, topic: str, partition: int) -> list[dict[str, object]]:
-        """topic, partition: the partition's segments in the tier as this broker knows them, by start offset"""
         replica = self._node.partitions.get(topic, partition)
         if self._node.tier is None:
             return []
@@ -148,15 +136,12 @@ class BrokerLabCommands:
         return await segments_now(self._node.tier, replica)
 
     async def settle(self, offset: int) -> dict[str, list[str] | None]:
-        """offset: after a controller's reset: apply the metadata up to there, and forget the tier; returns the ids of
-        topics whose segments it was deleting from the tier, null if it has not used the tier"""
         await self._node.own_changes.wait_applied(offset)
         self._node.logs.tidy_soon()
         topics = None if self._node.tier is None else await self._node.tier.reset()
         return {"erasing": None if topics is None else [to_text(topic) for topic in topics]}
 
     async def erase_tier(self, topics: list[str]) -> dict[str, int]:
-        """topics: delete all segments of the topics with these ids from the tier"""
         if self._node.tier is None:
             return {"deleted": 0}
         from milena.broker.tier_lab_commands import erase_topics
@@ -164,12 +149,10 @@ class BrokerLabCommands:
         return {"deleted": await erase_topics(self._node.tier, topics)}
 
     def remote_reads(self) -> list[str]:
-        """the ids of the segments from which this broker has served fetches, the last one last"""
         reads = self._node.remote_reads
         return [] if reads is None else [to_text(segment) for segment in reads.reader.segments_read]
 
     async def cleaner_offsets(self, topic: str, partition: int) -> list[list[int | None]]:
-        """topic, partition: the cleaner-offset map with which this leader starts to clean: [leader epoch, offset]"""
         replica = self._node.partitions.get(topic, partition)
         if self._node.tier is None:
             return []
@@ -178,11 +161,9 @@ class BrokerLabCommands:
         return await resolved_now(self._node.tier, replica)
 
     def metric(self, name: str, topic: str) -> dict[str, float]:
-        """name, topic: the value of a metric of the topic, by its name at the metrics endpoint"""
         return {"value": self._node.metrics.value(name, topic=topic)}
 
     def image(self) -> dict[str, object]:
-        """the metadata image of this broker: offset, epoch, digest"""
         image = self._node.image
         return {"offset": image.offset, "epoch": image.epoch, "digest": image_digest(image)}
 

@@ -256,7 +256,8 @@ class Broker:
         from milena.node.links.links import link_commands
         from milena.node.serving.lab_commands import LabCommands
 
-        return LabCommands(self.rules, BrokerLabCommands(self).table() | link_commands(self.runtime.network))
+        own = BrokerLabCommands(self).table() | link_commands(self.runtime.network)
+        return LabCommands(self.rules, own, [one.name for one in self.config.broker_listeners])
 
     # -- start and stop
 

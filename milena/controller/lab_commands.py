@@ -24,7 +24,7 @@ class Inspected(Protocol):
 
 
 class ControllerLabCommands:
-    """The commands of one controller. A docstring is the help text."""
+    """The commands of one controller, as ``milena.node.serving.lab_catalog`` describes them."""
 
     def __init__(self, controller: Inspected) -> None:
         self._controller = controller
@@ -33,12 +33,10 @@ class ControllerLabCommands:
         return {"image": self.image, "brokers": self.brokers, "partitions": self.partitions, "reset": self.reset}
 
     def image(self) -> dict[str, object]:
-        """the metadata: offset, epoch, digest"""
         image = self._controller.state.image
         return {"offset": image.offset, "epoch": image.epoch, "digest": image_digest(image)}
 
     def brokers(self) -> dict[str, dict[str, object]]:
-        """the registered brokers by id: epoch, fenced, in_controlled_shutdown, rack"""
         return {
             str(broker.id): {
                 "epoch": broker.epoch,
@@ -50,7 +48,6 @@ class ControllerLabCommands:
         }
 
     def partitions(self, topic: str | None = None) -> dict[str, dict[str, object]]:
-        """topic (all without): the partitions as registered, by `topic-partition`"""
         topics = self._controller.state.image.topics
         if topic is not None and topic not in topics:
             raise LookupError(f"no topic {topic!r}")
@@ -71,7 +68,6 @@ class ControllerLabCommands:
         }
 
     async def reset(self) -> dict[str, object]:
-        """remove all topics, dynamic configurations, quotas and credentials; `settle` of the brokers follows it"""
         result = reset(self._controller.state)
         await self._controller.metadata.write(result.records, atomic=result.atomic)
         return {"offset": self._controller.state.image.offset, "topics": [to_text(topic) for topic in result.response]}

@@ -137,7 +137,8 @@ class Controller:
         from milena.node.links.links import link_commands
         from milena.node.serving.lab_commands import LabCommands
 
-        return LabCommands(self.rules, ControllerLabCommands(self).table() | link_commands(self.runtime.network))
+        own = ControllerLabCommands(self).table() | link_commands(self.runtime.network)
+        return LabCommands(self.rules, own, [one.name for one in self.config.controller_listeners])
 
     @property
     def metadata(self) -> MetadataLog:

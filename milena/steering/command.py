@@ -8,6 +8,7 @@ import sys
 
 from milena.command_line.errors import UsageError, UserError
 from milena.command_line.options import CommandLine, Option, Positional, key_value, nearest
+from milena.node.serving.lab_catalog import CATALOG, GROUPS
 from milena.steering.caller import NodeCommands, NotListening
 from milena.steering.nodes import SteeredNode
 from milena.up import nodes_file
@@ -18,6 +19,8 @@ from milena.up.processes import is_paused
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from milena.node.serving.lab_descriptions import Argument, LabCommandDescription
 
 
 def start(node: SteeredNode) -> str | None:
@@ -41,51 +44,24 @@ OF_PROCESSES: dict[str, Callable[[SteeredNode], str | None]] = {
     "resume": SteeredNode.resume,
 }
 
-OF_NODES = (
-    "hold", "drop", "delay", "disconnect", "fail", "trace", "traced", "release", "wait", "rules", "clear", "help",
-    "cut", "heal", "links", "ready", "image", "describe_partition", "read_log", "roll", "flush", "retention", "tiering",
-    "remote_segments", "remote_reads", "cleaner_offsets", "metric", "fetchers", "follower_transitions", "brokers",
-    "partitions", "fail_disk",
-    "fill_disk", "slow_disk", "jump_clock", "break_tier", "lost_objects", "mend", "reset", "settle", "erase_tier",
-    "troubles",
-)  # fmt: skip
-"""The commands of brokers and controllers, for error messages if no node can be asked."""
+
+def _about() -> str:
+    """Return what the command does, with all commands by group."""
+    lines = ["Control one node of a test cluster. `milena lab NODE COMMAND --help` describes a command."]
+    width = max(map(len, CATALOG)) + 2
+    for group, text in GROUPS.items():
+        lines += ["", f"{group} {text}:"]
+        lines += [f"  {one.name:<{width}}{one.summary}" for one in CATALOG.values() if one.group == group]
+    return "\n".join(lines)
+
 
 COMMAND = CommandLine(
     "lab",
-    "Control one node of a test cluster. For any node's process:\n"
-    "  stop      clean shutdown                   start   again, under its `milena up`\n"
-    "  kill      kill -9: the page cache stays    wipe    empty its log directories while it is down\n"
-    "  pause     SIGSTOP                          resume  SIGCONT\n"
-    "For nodes of `milena up --lab` (`help` lists all):\n"
-    "  power_off                                  exit, leaving the files as a power loss would\n"
-    "  fail_disk, fill_disk path=                 a log directory fails, or is full, until the node is restarted\n"
-    "  slow_disk path= ms=                        each sync takes ms longer; 0 ends it\n"
-    "  jump_clock ms=                             set the wall clock ahead, or back if negative; 0 ends it\n"
-    "  break_tier away=true delay_ms= lose=0.1    a broker's tier fails, is slow, loses a share of new segments, or\n"
-    "             odd=                            gives wrong answers (page, json, value, cancelled, short, sizes);\n"
-    "                                             without arguments it works again. lost_objects lists what is lost\n"
-    "  mend                                       end all rules, cuts, delays and faults of the clock and the tier\n"
-    "  troubles                                   the wall clock, and the numbers of failed and delayed calls and of\n"
-    "                                             wrong answers\n"
-    "  hold, drop, delay, disconnect, fail        rules for requests: api=, peer=, node=, topic=, partition=, group=,\n"
-    "                                             transactional_id=, every=N (each n-th),\n"
-    "                                             probability=0.1, count=, ms=, error=,\n"
-    "                                             side=request or response; returns the\n"
-    "                                             rule's number. fail with topic= fails only its\n"
-    "                                             partitions, of Produce, Fetch, ListOffsets,\n"
-    "                                             OffsetCommit, OffsetForLeaderEpoch and\n"
-    "                                             DeleteRecords\n"
-    "  trace, traced                              record requests with their responses, and show them\n"
-    "  release, wait, rules, clear                release the requests of a rule, wait for its hits, list rules\n"
-    "  cut, heal, links                           cut the link with peer=, direction=in, out or both\n"
-    "  describe_partition, read_log, roll, retention, metric, fetchers, follower_transitions, image of brokers\n"
-    "  brokers, partitions, image                                            of the controller\n"
-    "A peer is a node id or a prefix of a client id.",
+    _about(),
     [Option("--dir", "the cluster's directory", "DIR", default=DEFAULT_DIR)],
     [
         Positional("NODE", "a node's id or name, as `milena status` shows them"),
-        Positional("COMMAND", "what to do"),
+        Positional("COMMAND", "what to do; all but those of the process need `milena up --lab`"),
         Positional("ARGUMENT=VALUE", "arguments of the command", many=True),
     ],
     [
@@ -98,10 +74,46 @@ COMMAND = CommandLine(
 )
 
 
+def help_of(arguments: Sequence[str]) -> str:
+    """Return the help of the lab command in ``arguments``, or of all. Raises UsageError."""
+    words = [word for word in arguments if word not in ("-h", "--help")]
+    try:
+        name = str(COMMAND.parse(words).command)
+    except UsageError:
+        return COMMAND.help()
+    described = CATALOG.get(name)
+    if described is None:
+        raise UsageError(f"no command {name!r}{nearest(name, list(CATALOG))}; `milena lab --help` lists them")
+    return help_text(described)
+
+
+def help_text(described: LabCommandDescription) -> str:
+    """Return the text of `milena lab NODE COMMAND --help`."""
+    arguments = " [ARGUMENT=VALUE...]" if described.arguments else ""
+    rows = [(f"{one.name}=", _argument_text(one)) for one in described.arguments]
+    width = max((len(left) for left, _ in rows), default=0) + 2
+    lines = [f"usage: milena lab NODE {described.name}{arguments}", "", described.summary]
+    if rows:
+        lines += ["", *(f"  {left:<{width}}{right}" for left, right in rows)]
+    lines += ["", f"Returns {described.returns}."]
+    if described.undo:
+        lines += [f"To undo it: {described.undo}."]
+    if described.nodes != ("broker", "controller"):
+        lines += [f"Only of {' and '.join(described.nodes)}s."]
+    return "\n".join(lines)
+
+
+def _argument_text(one: Argument) -> str:
+    choices = f", one of {', '.join(filter(None, one.choices))}" if one.choices else ""
+    default = "" if one.default in (None, "") or one.required else f" (default: {one.default})"
+    required = " (required)" if one.required else ""
+    return f"{one.help}; {' or '.join(one.kinds)}{choices}{default}{required}"
+
+
 def main(arguments: Sequence[str]) -> int:
     values = COMMAND.parse(arguments)
     if values.help:
-        print(COMMAND.help())
+        print(help_of(arguments))
         return 0
     given = dict(argument(text) for text in getattr(values, "argument=value"))
     folder = os.environ.get(LAB) if values.dir == DEFAULT_DIR else None
@@ -124,11 +136,11 @@ def main(arguments: Sequence[str]) -> int:
     try:
         answer = node.lab_commands.call(values.command, **given)
     except NotListening:
-        commands = [*OF_PROCESSES, *OF_NODES]
-        if values.command in commands:
+        if values.command in CATALOG:
             raise
         raise UserError(
-            f"no command {values.command!r}{nearest(values.command, commands)}; there are {', '.join(sorted(commands))}"
+            f"no command {values.command!r}{nearest(values.command, list(CATALOG))}; there are "
+            f"{', '.join(sorted(CATALOG))}"
         ) from None
     return show(answer)
 

@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from kafka import KafkaConsumer, TopicPartition
 
 from milena.command_line.errors import UserError
-from milena.steering.command import OF_NODES
+from milena.node.serving.lab_catalog import CATALOG
 from milena.testing.local_cluster import LocalCluster
 from milena.up import channel, nodes_file
 from milena.up.layout import ClusterDir
@@ -182,13 +182,12 @@ def test_without_lab_processes_can_be_controlled_but_nodes_cannot(milena_start: 
 
 
 def test_the_command_knows_every_command_of_the_nodes(lab: LocalCluster) -> None:
-    help_texts = {
-        command: said
-        for node in (1, lab.controller.id)
-        for command, said in lab.lab_commands(node).call("help").items()
-    }
-    assert set(help_texts) == {*OF_NODES, "power_off"}
-    assert not [said for said in help_texts.values() if "``" in said or not said]
+    for node, kind in ((1, "broker"), (lab.controller.id, "controller")):
+        described = lab.lab_commands(node).call("help")
+        in_catalog = [one for one in CATALOG.values() if kind in one.nodes]
+        assert described == {
+            one.name: one.as_json() for one in in_catalog if not one.of_process or one.name == "power_off"
+        }
 
 
 def test_a_node_that_is_shutting_down_can_be_started(milena_start: Callable[..., LocalCluster]) -> None:

@@ -121,9 +121,11 @@ def test_arguments_of_disk_clock_and_tier_faults_are_validated(lab: LocalCluster
         elsewhere = ["path=/elsewhere", *(["ms=1"] if command == "slow_disk" else [])]
         assert refused("lab", "1", command, *elsewhere, *at).startswith("/elsewhere is not one of the log directories")
     assert refused("lab", "1", "slow_disk", path, "ms=-1", *at) == "ms=-1: not between 0 and 60000"
-    assert refused("lab", "1", "jump_clock", "ms=soon", *at) == "jump_clock: ms=soon: not a value of type int"
+    assert refused("lab", "1", "jump_clock", "ms=soon", *at).startswith("jump_clock: ms=soon is not of type integer: ")
     assert refused("lab", "1", "jump_clock", f"ms={1 << 60}", *at) == f"ms={1 << 60}: out of range"
-    assert refused("lab", "1", "break_tier", "away=yes", *at) == "break_tier: away=yes: not a value of type bool"
+    assert refused("lab", "1", "break_tier", "away=yes", *at).startswith(
+        "break_tier: away=yes is not of type boolean: "
+    )
     assert refused("lab", "1", "break_tier", "lose=2", *at) == "lose=2: not between 0 and 1"
     assert refused("lab", str(lab.controller.id), "break_tier", *at).startswith("no command 'break_tier'; there are ")
     assert json.loads(milena("lab", "1", "break_tier", "delay_ms=5", *at).out)["delay_ms"] == 5

@@ -54,18 +54,14 @@ class Links:
         self._connections: dict[LinkConnection, None] = {}
         self._healed = asyncio.Event()
 
-    # -- commands
+    # -- lab commands
 
     def cut(self, peer: str | int, direction: str = "both") -> list[dict[str, object]]:
-        """peer (node id or prefix of a client id), direction=both (in, out): cut the link, so that no data passes"""
-        if direction.upper() not in Direction.__members__ or direction == "none":
-            raise ValueError(f"unknown direction {direction!r}: use in, out or both")
         self._cuts[str(peer)] = self._cuts.get(str(peer), Direction.NONE) | Direction[direction.upper()]
         self._apply_cuts()
         return self.links()
 
     def heal(self, peer: str | int | None = None) -> list[dict[str, object]]:
-        """peer (default: all): deliver the buffered data and let new data pass"""
         if peer is None:
             self._cuts.clear()
         else:
@@ -75,7 +71,6 @@ class Links:
         return self.links()
 
     def links(self) -> list[dict[str, object]]:
-        """the links that are cut, each with the number of its connections"""
         return [
             {
                 "peer": peer,

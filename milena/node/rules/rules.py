@@ -1,4 +1,4 @@
-"""Rules that intercept requests: they hold, delay, drop or refuse a request, or close its connection.
+"""Rules that intercept requests: they hold, delay, drop, duplicate or refuse a request, or close its connection.
 
 A rule is applied to a request before its handler runs (side ``request``), or to its answer before the answer is sent
 (side ``response``). Without rules a server checks only one flag.
@@ -15,6 +15,7 @@ import asyncio
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
@@ -50,6 +51,8 @@ class RuleAction(enum.Enum):
     DROP = "drop"
     DISCONNECT = "disconnect"
     FAIL = "fail"
+    DUPLICATE = "duplicate"
+    """The request is handled twice, and the second answer is sent."""
     TRACE = "trace"
     """The request and its answer are recorded; later rules still apply."""
 
@@ -65,22 +68,28 @@ class Side(enum.Enum):
 class Rule:
     """Matches requests. A field that is None matches any request.
 
-    ``peer`` is a node's id or a prefix of a client id, ``node`` only a node's id. ``topic`` and ``partition``,
-    ``group`` and ``transactional_id`` match what the request names. An incremental Fetch names only the changed
-    partitions of its session; FAIL also matches the other partitions of the session. The rule applies to every n-th
-    matching request (``every``), to each of these with a ``probability``, and to at most ``count`` requests.
+    ``peer`` is a node's id or a prefix of a client id, ``node`` only a node's id, ``client_id`` a whole client id.
+    ``topic`` and ``partition``, ``group`` and ``transactional_id`` match what the request names. An incremental Fetch
+    names only the changed partitions of its session; FAIL also matches the other partitions of the session. The rule
+    applies to every n-th matching request (``every``), to each of these with a ``probability``, and to at most
+    ``count`` requests.
     """
 
     action: RuleAction
     api: ApiKey | None = None
     peer: str | None = None
+    client_id: str | None = None
     node: int | None = None
+    listener: str | None = None
     topic: str | None = None
     partition: int | None = None
     group: str | None = None
     transactional_id: str | None = None
     every: int | None = None
     probability: float | None = None
+    seed: int | None = None
+    random: Randomness | None = None
+    """Decides about ``probability``; None: the node's."""
     count: int | None = None
     side: Side = Side.REQUEST
     seconds: float = 0.0
@@ -116,8 +125,9 @@ class Rule:
                 return False
         if self.probability is None:
             return True
-        assert random is not None, "a probability needs randomness"
-        return random.uniform(0.0, 1.0) < self.probability
+        drawn_by = self.random or random
+        assert drawn_by is not None, "a probability needs randomness"
+        return drawn_by.uniform(0.0, 1.0) < self.probability
 
     def _matches_fields(
         self,
@@ -131,7 +141,9 @@ class Rule:
             (self.count is not None and self.matched >= self.count)
             or (self.api is not None and self.api != header.api_key)
             or (self.peer is not None and not is_peer(self.peer, header.client_id))
+            or (self.client_id is not None and self.client_id != header.client_id)
             or (self.node is not None and not is_peer(str(self.node), header.client_id))
+            or (self.listener is not None and self.listener != ctx.listener_name)
         ):
             return False
         if self.topic is self.group is self.transactional_id is None:
@@ -158,13 +170,16 @@ class Rule:
             "side": self.side.value,
             "api": None if self.api is None else self.api.name,
             "peer": self.peer,
+            "client_id": self.client_id,
             "node": self.node,
+            "listener": self.listener,
             "topic": self.topic,
             "partition": self.partition,
             "group": self.group,
             "transactional_id": self.transactional_id,
             "every": self.every,
             "probability": self.probability,
+            "seed": self.seed,
             "count": self.count,
             "ms": round(self.seconds * 1000) if self.action is RuleAction.DELAY else None,
             "error": self.error.name if self.action is RuleAction.FAIL else None,
@@ -205,6 +220,28 @@ class InterceptedAnswers(AnswersDecorator):
         assert parts is not None
         ctx.answers = self._answers
         self._rules.answered(self._rule, ctx, self._dispatcher, self._body, parts)
+
+
+class DiscardedAnswers(AnswersDecorator):
+    """Discards the answer of a request, or the end of its connection, and calls ``then``."""
+
+    __slots__ = ("_then",)
+
+    def __init__(self, answers: Answers, then: Callable[[], object]) -> None:
+        super().__init__(answers)
+        self._then = then
+
+    def answered(self, ctx: RequestContext) -> None:
+        self._then()
+
+    def hold(self, ctx: RequestContext) -> None:
+        """Do nothing: the request that is handled second waits, and with it the later ones."""
+
+    def release(self, ctx: RequestContext) -> None:
+        """Do nothing."""
+
+    def close(self, reason: str) -> None:
+        self._then()
 
 
 class Rules:
@@ -256,6 +293,15 @@ class Rules:
         while rule.held:
             self._release_request(rule, next(iter(rule.held)))
         return rule
+
+    def release_first(self, number: int, count: int) -> int:
+        """Continue the first ``count`` requests that a rule holds, and keep the rule. Returns how many there were.
+        Raises LookupError."""
+        rule = self.get(number)
+        first = list(islice(rule.held, count))
+        for ctx in first:
+            self._release_request(rule, ctx)
+        return len(first)
 
     def stop(self) -> None:
         """Remove all rules and drop the held requests: the node stops."""
@@ -325,12 +371,24 @@ class Rules:
                 rule.held[ctx] = lambda: proceed(copied)
                 if rule.action is RuleAction.DELAY:
                     self._clock.call_later(rule.seconds, lambda: self._release_request(rule, ctx))
+            case RuleAction.DUPLICATE:
+                self._duplicate(rule, ctx, dispatcher, memoryview(bytearray(body)))
             case RuleAction.DISCONNECT:
                 ctx.disconnect("a rule cut the connection")
             case RuleAction.FAIL:
                 self._refuse(rule, ctx, dispatcher, body, proceed)
             case RuleAction.DROP | RuleAction.TRACE:
                 pass  # DROP: the slot of the request stays unanswered. TRACE is applied by ``intercepts``.
+
+    def _duplicate(self, rule: Rule, ctx: RequestContext, dispatcher: RequestDispatcher, body: memoryview) -> None:
+        """Handle a copy of the request, and the request itself once the copy has been answered; until then it is held.
+        A handler may change the body, so each gets its own."""
+        rule.held[ctx] = lambda: dispatcher.run(ctx, body)
+        # Not in the call that answers the copy: the connection must see first that the request is held.
+        again = lambda: self._clock.call_later(0, lambda: self._release_request(rule, ctx))  # noqa: E731
+        answers = DiscardedAnswers(ctx.answers, again)
+        copy = RequestContext(ctx.header, ctx.api, ctx.caller, answers, ctx.received_at)
+        dispatcher.run(copy, memoryview(bytearray(body)))
 
     def _refuse(
         self,

@@ -1,36 +1,24 @@
 """Lab commands of a running node, for tests and manual use: rules for its requests, and commands of its role.
 
 Every node has ``lab_commands``. The simulation calls it directly; `milena up --lab` opens a Unix socket to it. Named
-arguments and results are JSON values (``from`` is the parameter ``from_``).
-
-Commands of all nodes::
-
-    hold | drop | delay | disconnect | fail   api, peer, node, topic, partition, group, transactional_id, every,
-                                              probability, count, side (request | response), ms (delay),
-                                              error (fail)        -> {"rule": 3}
-    trace     the same without side, ms and error: records requests with their answers    -> {"rule": 4}
-    traced    rule, take: the requests and answers that it has recorded; with take they are forgotten
-    release   rule: releases the held requests and removes it    -> {"hits": 2, "released": 1}
-    rules     all rules, with their hits and held requests
-    clear     releases all rules
-    wait      rule, hits, seconds: waits until the rule has this many hits
-    help      the commands of this node
+arguments and results are JSON values (``from`` is the parameter ``from_``). ``lab_catalog`` describes the commands.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from difflib import get_close_matches
 from keyword import iskeyword
 from typing import Any, Final
 
 from milena.node.rules.rules import Rule, RuleAction, Rules, Side
+from milena.node.serving.lab_catalog import CATALOG
+from milena.node.serving.lab_descriptions import LabCommandDescription, Misused
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.runtime.randomness import Randomness
 
 LabCommand = Callable[..., object]
-DEFAULT_WAIT: Final = 30.0
-"""Seconds."""
 
 
 class LabCommandError(Exception):
@@ -38,44 +26,51 @@ class LabCommandError(Exception):
 
 
 class LabCommands:
-    """The commands of one node. ``own``: the commands of its role; a command's docstring is its help."""
+    """The commands of one node. ``own``: the commands of its role; ``listeners``: the names of its listeners."""
 
-    def __init__(self, rules: Rules, own: dict[str, LabCommand]) -> None:
+    def __init__(self, rules: Rules, own: Mapping[str, LabCommand], listeners: Sequence[str]) -> None:
         self._rules = rules
-        self._commands: dict[str, LabCommand] = {
+        self._listeners = listeners
+        self._commands: dict[str, LabCommand] = {}
+        self._descriptions: dict[str, LabCommandDescription] = {}
+        common: dict[str, LabCommand] = {
             "release": self._release,
             "rules": self._all_rules,
             "clear": self._clear,
             "wait": self._wait,
             "traced": self._traced,
             "help": self._help,
-            **own,
         }
+        rules_added = dict.fromkeys(_ACTIONS, self._add_rule)
+        for name, command in {**rules_added, **common, **own}.items():
+            self.add(name, command)
 
-    def add(self, name: str, command: LabCommand) -> None:
-        """Add a command that the node's environment provides (process or simulation)."""
+    def add(self, name: str, command: LabCommand, description: LabCommandDescription | None = None) -> None:
+        """Add a command that the node's environment provides (process or simulation). ``description``: as in the
+        catalog if it is None."""
         self._commands[name] = command
+        self._descriptions[name] = CATALOG[name] if description is None else description
 
     def __contains__(self, command: str) -> bool:
-        return command in self._commands or command in _ACTIONS
+        return command in self._commands
+
+    @property
+    def functions(self) -> Mapping[str, LabCommand]:
+        """The functions by the names of the commands."""
+        return self._commands
 
     async def call(self, command: str, **arguments: Any) -> Any:  # noqa: ANN401 - JSON of any command
         """Execute a command. Raises LabCommandError if it cannot be executed."""
-        action = _ACTIONS.get(command)
-        function = self._commands.get(command) if action is None else self._add_rule
+        function = self._commands.get(command)
         if function is None:
-            raise LabCommandError(
-                f"no command {command!r}; there are {', '.join(sorted([*self._commands, *_ACTIONS]))}"
-            )
+            raise LabCommandError(_unknown("command", command, sorted(self._commands)))
+        try:
+            self._descriptions[command].check(arguments)
+        except Misused as misused:
+            raise LabCommandError(str(misused)) from None
+        action = _ACTIONS.get(command)
         positional = [] if action is None else [action]
         arguments = {f"{name}_" if iskeyword(name) else name: value for name, value in arguments.items()}
-        try:
-            bound = inspect.signature(function).bind(*positional, **arguments)
-        except TypeError as misuse:
-            message = str(misuse).replace("got an unexpected keyword argument", "unknown argument")
-            raise LabCommandError(f"{command}: {message}") from None
-        for name, kind in mistyped_arguments(bound):
-            raise LabCommandError(f"{command}: {name.rstrip('_')}={bound.arguments[name]}: not a value of type {kind}")
         try:
             result = function(*positional, **arguments)
             return await result if isinstance(result, Awaitable) else result
@@ -90,57 +85,69 @@ class LabCommands:
         *,
         api: str | None = None,
         peer: str | int | None = None,
+        client_id: str | None = None,
+        node: int | None = None,
+        listener: str | None = None,
         topic: str | None = None,
         partition: int | None = None,
-        node: int | None = None,
         group: str | None = None,
         transactional_id: str | None = None,
         every: int | None = None,
         probability: float | None = None,
+        seed: int | None = None,
         count: int | None = None,
         side: str = Side.REQUEST.value,
-        ms: float | None = None,
+        ms: float = 0,
         error: str | int | None = None,
     ) -> dict[str, int]:
-        if (ms is None) is (action is RuleAction.DELAY):
-            raise ValueError("delay requires ms, and only delay takes it")
-        if (error is None) is (action is RuleAction.FAIL):
-            raise ValueError("fail requires error, and only fail takes it")
         if partition is not None and topic is None:
             raise ValueError("partition requires topic")
-        if every is not None and every < 1:
-            raise ValueError(f"every={every}: not a number from 1 on")
+        if listener is not None and listener not in self._listeners:
+            raise ValueError(_unknown("listener", listener, self._listeners))
+        for name, number in (("every", every), ("count", count)):
+            if number is not None and number < 1:
+                raise ValueError(f"{name}={number}: not a number from 1 on")
         if probability is not None and not 0 <= probability <= 1:
             raise ValueError(f"probability={probability}: not between 0 and 1")
+        if seed is not None and probability is None:
+            raise ValueError("seed requires probability")
+        if ms < 0:
+            raise ValueError(f"ms={ms}: not a number from 0 on")
         rule = Rule(
             action=action,
             api=None if api is None else api_of(api),
             peer=None if peer is None else str(peer),
+            client_id=client_id,
+            node=node,
+            listener=listener,
             topic=topic,
             partition=partition,
-            node=node,
             group=group,
             transactional_id=transactional_id,
             every=every,
             probability=probability,
+            seed=seed,
+            random=None if seed is None else Randomness(seed),
             count=count,
             side=Side(side),
-            seconds=(ms or 0) / 1000,
+            seconds=ms / 1000,
             error=ErrorCode.UNKNOWN_SERVER_ERROR if error is None else error_of(error),
         )
         return {"rule": self._rules.add(rule)}
 
-    def _release(self, rule: int) -> dict[str, int]:
-        """rule: release the held requests, in order, and remove the rule"""
-        held = len(self._rules.get(rule).held)
+    def _release(self, rule: int, first: int | None = None) -> dict[str, int]:
+        found = self._rules.get(rule)
+        if first is not None:
+            if first < 1:
+                raise ValueError(f"first={first}: not a number from 1 on")
+            return {"hits": found.hits, "released": self._rules.release_first(rule, first)}
+        held = len(found.held)
         return {"hits": self._rules.release(rule).hits, "released": held}
 
     def _all_rules(self) -> list[dict[str, object]]:
-        """all rules, with their hits and held requests"""
         return [rule.describe() for rule in self._rules.all()]
 
     def _traced(self, rule: int, take: bool = False) -> list[dict[str, object]]:
-        """rule, take=false: the requests that a trace has recorded, with their answers; with take they are forgotten"""
         exchanges = self._rules.get(rule).exchanges
         found = [exchange.as_json() for exchange in exchanges]
         if take:
@@ -148,43 +155,16 @@ class LabCommands:
         return found
 
     def _clear(self) -> dict[str, int]:
-        """release all rules"""
         return {"released": sum(self._release(rule.number)["released"] for rule in self._rules.all())}
 
-    async def _wait(self, rule: int, hits: int = 1, seconds: float = DEFAULT_WAIT) -> dict[str, object]:
-        """rule, hits=1, seconds=30: wait until the rule has this many hits"""
+    async def _wait(self, rule: int, hits: int = 1, seconds: float = 30.0) -> dict[str, object]:
         return (await self._rules.wait(rule, hits, seconds)).describe()
 
-    def _help(self) -> dict[str, str]:
-        """the commands of this node"""
-        rules = dict.fromkeys(_ACTIONS, RULE_HELP)
-        return rules | {
-            name: inspect.cleandoc(command.__doc__ or "") for name, command in sorted(self._commands.items())
-        }
+    def _help(self) -> dict[str, dict[str, object]]:
+        return {name: described.as_json() for name, described in sorted(self._descriptions.items())}
 
 
 _ACTIONS: Final = {action.value: action for action in RuleAction}
-
-
-RULE_HELP: Final = (
-    "api, peer, node, topic, partition, group, transactional_id, every, probability, count, side; "
-    "ms for delay, error for fail"
-)
-_KINDS: Final[dict[str, type | tuple[type, ...]]] = {
-    "int": int,
-    "float": (int, float),
-    "str": str,
-    "bool": bool,
-    "None": type(None),
-}
-
-
-def mistyped_arguments(bound: inspect.BoundArguments) -> Iterator[tuple[str, str]]:
-    """Yield the names of arguments whose values do not have the parameters' annotated types, with these types."""
-    for name, value in bound.arguments.items():
-        kinds = str(bound.signature.parameters[name].annotation).split(" | ")
-        if set(kinds) <= set(_KINDS) and not any(isinstance(value, _KINDS[kind]) for kind in kinds):
-            yield name, " or ".join(kind for kind in kinds if kind != "None")
 
 
 def api_of(name: str) -> ApiKey:
@@ -193,15 +173,23 @@ def api_of(name: str) -> ApiKey:
     for key in ApiKey:
         if key.name.replace("_", "") == normalized:
             return key
-    raise ValueError(f"unknown API {name!r}")
+    raise ValueError(_unknown("API", name, [key.name for key in ApiKey]))
 
 
 def error_of(error: str | int) -> ErrorCode:
     """Return the error code with this name or number. Raises ValueError."""
+    numbers = [int(code) for code in ErrorCode]
     if isinstance(error, int):
-        if error not in ErrorCode.__members__.values():
-            raise ValueError(f"unknown error code {error}")
+        if error not in numbers:
+            raise ValueError(f"unknown error code {error}; there are {min(numbers)} to {max(numbers)}")
         return ErrorCode(error)
     if error not in ErrorCode.__members__:
-        raise ValueError(f"unknown error code {error!r}")
+        raise ValueError(_unknown("error code", error, list(ErrorCode.__members__)))
     return ErrorCode[error]
+
+
+def _unknown(what: str, name: str, known: Sequence[str]) -> str:
+    """Return the message for a name that is not one of ``known``."""
+    close = get_close_matches(name.upper(), known, n=1) or get_close_matches(name, known, n=1)
+    hint = f" (did you mean {close[0]}?)" if close else ""
+    return f"no {what} {name!r}{hint}; there are {', '.join(known)}"

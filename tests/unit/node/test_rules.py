@@ -18,7 +18,7 @@ from tests.unit.node.peers import Client, Running, running, until
 
 
 def commands_of(r: Running) -> LabCommands:
-    return LabCommands(r.rules, {})
+    return LabCommands(r.rules, {}, ["PLAINTEXT"])
 
 
 async def silent(client: Client) -> bool:
@@ -133,6 +133,24 @@ class TestHolding:
             assert before <= exchange["at"] <= between <= exchange["answered_at"] <= r.server.monotonic()
             await client.close()
 
+    async def test_held_requests_can_be_released_one_by_one(self) -> None:
+        async with running() as r:
+            lab_commands = commands_of(r)
+            rule = (await lab_commands.call("hold", api="PRODUCE"))["rule"]
+            clients = [await r.client() for _ in range(3)]
+            for number, client in enumerate(clients, 1):
+                client.send_raw(ApiKey.PRODUCE, 9, b"%d" % number)
+                await lab_commands.call("wait", rule=rule, hits=number)
+            assert await lab_commands.call("release", rule=rule, first=1) == {"hits": 3, "released": 1}
+            assert await clients[0].receive() == (0, b"1")
+            assert len((await lab_commands.call("rules"))[0]["held"]) == 2
+            clients[0].send_raw(ApiKey.PRODUCE, 9, b"again")
+            await lab_commands.call("wait", rule=rule, hits=4)
+            assert await lab_commands.call("release", rule=rule, first=9) == {"hits": 4, "released": 3}
+            assert [await client.receive() for client in clients] == [(1, b"again"), (0, b"2"), (0, b"3")]
+            for client in clients:
+                await client.close()
+
     async def test_a_stopping_server_forgets_what_is_held(self) -> None:
         async with running() as r:
             lab_commands = commands_of(r)
@@ -142,6 +160,68 @@ class TestHolding:
             await lab_commands.call("wait", rule=rule)
             await r.server.stop()
             assert await lab_commands.call("rules") == []
+            await client.close()
+
+
+class TestDuplicating:
+    async def test_a_request_is_handled_twice_and_the_second_answer_is_sent(self) -> None:
+        async with running() as r:
+            effects: list[bytes] = []
+
+            def handle(ctx: Any, body: memoryview) -> None:
+                effects.append(bytes(body))
+                body[:1] = b"!"  # a handler may write into its body
+                ctx.respond([b"%d" % len(effects)])
+
+            r.node.raw = handle
+            lab_commands = commands_of(r)
+            rule = (await lab_commands.call("duplicate", api="PRODUCE", count=1))["rule"]
+            client = await r.client()
+            client.send_raw(ApiKey.PRODUCE, 9, b"one")
+            client.send_raw(ApiKey.PRODUCE, 9, b"two")
+            assert [await client.receive() for _ in range(2)] == [(0, b"2"), (1, b"3")]
+            assert effects == [b"one", b"one", b"two"]
+            assert (await lab_commands.call("rules"))[0]["hits"] == 1
+            assert await lab_commands.call("release", rule=rule) == {"hits": 1, "released": 0}
+            await client.close()
+
+    async def test_later_requests_wait_until_the_first_has_been_answered_twice(self) -> None:
+        async with running() as r:
+            waiting: list[Any] = []
+            effects: list[bytes] = []
+
+            def handle(ctx: Any, body: memoryview) -> None:
+                effects.append(bytes(body))
+                waiting.append(ctx)
+
+            r.node.raw = handle
+            await commands_of(r).call("duplicate", api="PRODUCE", count=1)
+            client = await r.client()
+            client.send_raw(ApiKey.PRODUCE, 9, b"one")
+            client.send_raw(ApiKey.PRODUCE, 9, b"two")
+            await until(lambda: effects == [b"one"])
+            waiting[0].respond([b"lost"])
+            await until(lambda: effects == [b"one", b"one"])
+            waiting[1].respond([b"kept"])
+            await until(lambda: effects == [b"one", b"one", b"two"])
+            waiting[2].respond([b"next"])
+            assert [await client.receive() for _ in range(2)] == [(0, b"kept"), (1, b"next")]
+            await client.close()
+
+    async def test_the_second_handling_goes_on_if_the_first_closes_the_connection(self) -> None:
+        async with running() as r:
+            effects: list[bytes] = []
+
+            def handle(ctx: Any, body: memoryview) -> None:
+                effects.append(bytes(body))
+                ctx.disconnect("for a test")
+
+            r.node.raw = handle
+            await commands_of(r).call("duplicate", api="PRODUCE")
+            client = await r.client()
+            client.send_raw(ApiKey.PRODUCE, 9, b"x")
+            assert await client.closed()
+            assert effects == [b"x", b"x"]
             await client.close()
 
 
@@ -215,6 +295,38 @@ class TestMatching:
             client = await r.client()
             codes = [(await client.ask(ApiKey.LIST_GROUPS, 4)).error_code for _ in range(7)]
             assert [bool(code) for code in codes] == [False, False, True, False, False, True, False]
+            await client.close()
+
+    async def test_equal_seeds_act_on_the_same_requests(self) -> None:
+        async with running() as r:
+            lab_commands = commands_of(r)
+            rules = [
+                (await lab_commands.call("trace", api="LIST_GROUPS", probability=0.5, seed=seed))["rule"]
+                for seed in (7, 7, 8)
+            ]
+            client = await r.client()
+            for number in range(20):
+                await client.ask(ApiKey.LIST_GROUPS, 4 if number % 2 else 3)
+            same, again, other = [
+                [(one["version"], one["at"]) for one in await lab_commands.call("traced", rule=rule)] for rule in rules
+            ]
+            assert same == again
+            assert same != other
+            assert 0 < len(same) < 20
+            assert (await lab_commands.call("rules"))[0]["seed"] == 7
+            await client.close()
+
+    async def test_a_listener_and_a_client_id_are_matched_as_a_whole(self) -> None:
+        async with running() as r:
+            lab_commands = commands_of(r)
+            await lab_commands.call("trace", listener="PLAINTEXT")
+            await lab_commands.call("trace", client_id="tes")
+            await lab_commands.call("trace", client_id=(client_id := "test"))
+            client = await r.client()
+            await client.ask(ApiKey.LIST_GROUPS, 4)
+            found = await lab_commands.call("rules")
+            assert [rule["hits"] for rule in found] == [1, 0, 1], found
+            assert (found[0]["listener"], found[2]["client_id"]) == ("PLAINTEXT", client_id)
             await client.close()
 
     @pytest.mark.parametrize(("probability", "hits"), [(0, 0), (1, 5)])
@@ -382,18 +494,37 @@ class TestLabCommands:
     @pytest.mark.parametrize(
         ("command", "arguments", "message"),
         [
-            ("hodl", {}, "no command 'hodl'"),
-            ("hold", {"api": "Nonsense"}, "hold: unknown API 'Nonsense'"),
-            ("hold", {"count": "two"}, "hold: count=two: not a value of type int"),
-            ("delay", {"ms": "2s"}, "delay: ms=2s: not a value of type float"),
-            ("hold", {"peers": 1}, "hold: unknown argument 'peers'"),
+            ("hodl", {}, r"no command 'hodl' \(did you mean hold\?\); there are clear, delay, "),
+            (
+                "hold",
+                {"api": "Prodce"},
+                r"hold: no API 'Prodce' \(did you mean PRODUCE\?\); there are PRODUCE, FETCH, ",
+            ),
+            ("hold", {"count": "two"}, "hold: count=two is not of type integer: act on this many requests at most"),
+            ("hold", {"count": True}, "hold: count=true is not of type integer"),
+            ("hold", {"topic": ["t"]}, r'hold: topic=\["t"\] is not of type string'),
+            ("delay", {"ms": "2s"}, "delay: ms=2s is not of type number: the delay in milliseconds"),
+            ("delay", {"ms": -1}, "delay: ms=-1: not a number from 0 on"),
+            ("hold", {"peers": 1}, "hold: unknown argument 'peers'; it takes api, peer, client_id, node, listener, "),
+            ("hold", {"ms": 1}, "hold: unknown argument 'ms'"),
             ("hold", {"partition": 1}, "hold: partition requires topic"),
             ("hold", {"every": 0}, "hold: every=0: not a number from 1 on"),
+            ("hold", {"count": 0}, "hold: count=0: not a number from 1 on"),
             ("hold", {"probability": 2}, "hold: probability=2: not between 0 and 1"),
-            ("delay", {}, "delay: delay requires ms"),
-            ("fail", {}, "fail: fail requires error"),
-            ("fail", {"error": "OOPS"}, "fail: unknown error code 'OOPS'"),
+            ("hold", {"seed": 2}, "hold: seed requires probability"),
+            ("hold", {"side": "both"}, "hold: side=both is none of request, response"),
+            (
+                "hold",
+                {"listener": "plain"},
+                r"hold: no listener 'plain' \(did you mean PLAINTEXT\?\); there are PLAINTEXT",
+            ),
+            ("duplicate", {"side": "response"}, "duplicate: unknown argument 'side'"),
+            ("delay", {}, "delay: ms is missing: the delay in milliseconds"),
+            ("fail", {}, "fail: error is missing: the error's name or number"),
+            ("fail", {"error": "OOPS"}, "fail: no error code 'OOPS'; there are UNKNOWN_SERVER_ERROR, NONE, "),
+            ("fail", {"error": 5000}, "fail: unknown error code 5000; there are -1 to 1"),
             ("release", {"rule": 7}, "release: there is no rule 7"),
+            ("rules", {"x": 1}, "rules: unknown argument 'x'; it takes no arguments"),
         ],
     )
     async def test_a_mistake_is_one_sentence(self, command: str, arguments: dict[str, Any], message: str) -> None:
@@ -408,8 +539,16 @@ class TestLabCommands:
             with pytest.raises(LabCommandError, match="wait: timed out"):
                 await lab_commands.call("wait", rule=rule, seconds=0.01)
 
-    async def test_each_command_says_what_it_takes(self) -> None:
+    async def test_help_describes_each_command(self) -> None:
         async with running() as r:
-            said = await commands_of(r).call("help")
-            assert all(said.values()), said
-            assert {"hold", "release", "wait"} <= set(said)
+            described = await commands_of(r).call("help")
+            assert {"hold", "release", "wait"} <= set(described)
+            assert described["wait"]["arguments"][1] == {
+                "name": "hits",
+                "type": ["integer"],
+                "required": False,
+                "default": 1,
+                "help": "the number of hits",
+            }
+            assert described["hold"]["undo"] == "`release` with its number, or `clear`"
+            assert (described["rules"]["changes"], described["hold"]["changes"]) == (False, True)

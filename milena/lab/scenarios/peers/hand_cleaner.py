@@ -11,7 +11,9 @@ from uuid import UUID
 
 from milena.broker.server import Broker
 from milena.config.node_config import NodeConfig
+from milena.node.serving.lab_catalog import NOT_UNDONE, PARTITION, TOPIC
 from milena.node.serving.lab_commands import LabCommands
+from milena.node.serving.lab_descriptions import Argument, LabCommandDescription
 from milena.protocol.records.batch import BatchView
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.protocol.uuids import from_text, to_text
@@ -39,6 +41,36 @@ FOLDER: Final = "cleaned-by-hand"
 """The folder for work files, next to the partition's folder."""
 
 
+CLEAN: Final = LabCommandDescription(
+    "clean",
+    "Copy the readable segments of these offsets as one, with the log's own batches of the offsets to keep.",
+    (
+        TOPIC,
+        PARTITION,
+        Argument("first", "integer", "the first offset"),
+        Argument("last", "integer", "the last offset"),
+        Argument("keep", "array", "the base offsets of the batches to keep"),
+        Argument("cleaner_offsets", "array", "the cleaner-offset map: pairs of leader epoch and offset"),
+        Argument("leader_epoch", "integer", "the leader epoch of the publication"),
+        Argument("replaces", "boolean", "whether it replaces the segments"),
+    ),
+    returns="`id` of the segment, which is not finished",
+    undo=NOT_UNDONE,
+)
+FINISH: Final = LabCommandDescription(
+    "finish",
+    "Publish that the copy of a segment is finished.",
+    (
+        TOPIC,
+        PARTITION,
+        Argument("id", "string", "the segment's id"),
+        Argument("leader_epoch", "integer", "the leader epoch of the publication"),
+    ),
+    returns="`id`",
+    undo=NOT_UNDONE,
+)
+
+
 class HandCleaner(Broker):
     """Has the commands ``clean`` and ``finish`` in addition to those of Milena's brokers."""
 
@@ -50,8 +82,8 @@ class HandCleaner(Broker):
     @cached_property
     def lab_commands(self) -> LabCommands:
         lab_commands = super().lab_commands
-        lab_commands.add("clean", self._clean)
-        lab_commands.add("finish", self._finish)
+        lab_commands.add("clean", self._clean, CLEAN)
+        lab_commands.add("finish", self._finish, FINISH)
         return lab_commands
 
     async def _clean(
@@ -65,8 +97,6 @@ class HandCleaner(Broker):
         leader_epoch: int,
         replaces: bool,
     ) -> dict[str, str]:
-        """topic, partition, first, last, keep, cleaner_offsets, leader_epoch, replaces: copy the readable segments from
-        offset first to last as one, with the log's own batches of the offsets to keep; it is not finished"""
         tier, place = await self._tier_of(topic, partition)
         readable = [one for one in tier.metadata.cache(place).segments() if one.state is _COPIED]
         sources = [one for one in readable if first <= one.start_offset and one.end_offset <= last]
@@ -105,7 +135,6 @@ class HandCleaner(Broker):
         return {"id": to_text(metadata.id)}
 
     async def _finish(self, topic: str, partition: int, id: str, leader_epoch: int) -> dict[str, str]:
-        """topic, partition, id, leader_epoch: publish that the copy of a segment is finished"""
         tier, place = await self._tier_of(topic, partition)
         metadata = self._made.get(id) or tier.metadata.cache(place).get(from_text(id))
         if metadata is None:

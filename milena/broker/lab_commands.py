@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
+from milena.broker.observation import Observation
 from milena.broker.replica.description import describe
 from milena.node.metadata.image_digest import image_digest
 from milena.protocol.records.batch import iter_batches
@@ -74,6 +75,7 @@ class BrokerLabCommands:
             "image": self.image,
             "settle": self.settle,
             "erase_tier": self.erase_tier,
+            "observe": Observation(self._node).observe,
         }
 
     def describe_partition(self, topic: str, partition: int) -> dict[str, object]:

@@ -21,7 +21,8 @@ _NO_NUMBER: dict[object, str] = {int: "not a whole number", float: "not a number
 
 
 class Option:
-    """One option. Without ``value`` it is a flag; with ``many`` it may come again and collects a list."""
+    """One option. Without ``value`` it is a flag; with ``many`` it may come again and collects a list. With ``bare``
+    it takes a value only as ``--name=VALUE``; ``--name`` alone has the value ``bare``."""
 
     def __init__(
         self,
@@ -33,6 +34,7 @@ class Option:
         many: bool = False,
         convert: Callable[[str], object] = str,
         short: str = "",
+        bare: object = None,
     ) -> None:
         self.name = name
         self.help = help
@@ -41,6 +43,7 @@ class Option:
         self.many = many
         self.convert = convert
         self.short = short
+        self.bare = bare
         self.key = name.lstrip("-").replace("-", "_")
 
 
@@ -102,6 +105,9 @@ class CommandLine:
             if equals:
                 raise UsageError(f"{name} takes no value")
             values[option.key] = True
+            return option
+        if not equals and option.bare is not None:
+            values[option.key] = option.bare
             return option
         if not equals:
             if not rest:
@@ -176,6 +182,8 @@ class Values:
 
 def _spelling(option: Option) -> str:
     short = f"{option.short}, " if option.short else ""
+    if option.bare is not None:
+        return f"{short}{option.name}[={option.value}]"
     return f"{short}{option.name}{' ' + option.value if option.value else ''}"
 
 

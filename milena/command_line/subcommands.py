@@ -9,6 +9,8 @@ COMMANDS = {
     "logs": ("milena.up.logs:main", "print the logs of a cluster's nodes"),
     "lab": ("milena.steering.command:main", "control a test node: hold requests, cut links, power it off"),
     "reset": ("milena.steering.state_commands:reset", "make a test cluster like a new one"),
+    "http": ("milena.console.command:main", "serve a cluster's state and lab commands over HTTP"),
+    "console": ("milena.up.http_server:console", "print a link to the console of a running cluster"),
     "node": ("milena.commands.node:main", "run one node from its properties file"),
     "config": ("milena.commands.config:main", "check a configuration without starting a node"),
     "container": ("milena.commands.container:main", "run one node as Kafka's container image does"),

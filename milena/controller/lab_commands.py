@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from milena.controller.commands.reset import reset
+from milena.controller.observation import Observation
 from milena.node.metadata.image_digest import image_digest
 from milena.protocol.uuids import to_text
 
@@ -30,7 +31,13 @@ class ControllerLabCommands:
         self._controller = controller
 
     def table(self) -> dict[str, Callable[..., object]]:
-        return {"image": self.image, "brokers": self.brokers, "partitions": self.partitions, "reset": self.reset}
+        return {
+            "image": self.image,
+            "brokers": self.brokers,
+            "partitions": self.partitions,
+            "reset": self.reset,
+            "observe": Observation(self._controller).observe,
+        }
 
     def image(self) -> dict[str, object]:
         image = self._controller.state.image

@@ -25,6 +25,10 @@ START = "start"
 """Sent by `milena lab NODE start`: the supervisor shall start the node."""
 
 
+HTTP_READY = "http-ready"
+"""Sent by the HTTP server: it listens."""
+
+
 class Message:
     """One line: node, process and event."""
 

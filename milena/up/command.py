@@ -9,7 +9,7 @@ from milena.command_line.errors import UserError, reason_of
 from milena.command_line.options import CommandLine, Option, key_value, port_number
 from milena.releases import RELEASES
 from milena.up.layout import DEFAULT_DIR, ClusterDir
-from milena.up.settings import BROKERS, HOST, PORT, load
+from milena.up.settings import BROKERS, HOST, HTTP_PORT, PORT, load
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -85,6 +85,17 @@ COMMAND = CommandLine(
         ),
         Option("--no-metrics", "without metrics"),
         Option("--lab", "open a socket to each node for `milena lab`"),
+        Option(
+            "--http",
+            f"serve state, events and lab commands over HTTP on this port (default: {HTTP_PORT}; 0: a free one);"
+            " implies --lab",
+            "PORT",
+            convert=port_number,
+            bare=HTTP_PORT,
+        ),
+        Option("--console", "serve a console for the browser, too; implies --http"),
+        Option("--http-host", "the address of --http; 0.0.0.0 for all", "HOST", default="127.0.0.1"),
+        Option("--allowed-host", "a further name that clients may use for the HTTP server", "NAME", many=True),
         Option("--detach", "return when the cluster is ready and leave it running"),
     ],
     examples=[
@@ -126,4 +137,13 @@ def run(cluster: ClusterDir, values: Values) -> int:
         at_formatting += ["--release-version", values.release_version]
     drawable = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
     view = TableView(f"Milena in {cluster.path}") if drawable else View()
-    return Supervisor(cluster, settings, former, view, {"controller": at_formatting}, lab=values.lab).run(values.topic)
+    http = None
+    if values.console or values.http is not None:
+        from milena.up.http_server import HttpServer, check_extra
+
+        check_extra("--console" if values.console else "--http")
+        port = HTTP_PORT if values.http is None else values.http
+        http = HttpServer(cluster, port, values.http_host, values.allowed_host, page=values.console)
+    lab = values.lab or http is not None
+    options = {"controller": at_formatting}
+    return Supervisor(cluster, settings, former, view, options, lab=lab, http=http).run(values.topic)

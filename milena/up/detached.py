@@ -8,7 +8,7 @@ import sys
 from milena.command_line.errors import UserError, reason_of
 from milena.command_line.options import CommandLine, Option
 from milena.command_line.table import show_json
-from milena.up import channel, locks, nodes_file, processes
+from milena.up import channel, http_files, locks, nodes_file, processes
 from milena.up.layout import DEFAULT_DIR, ClusterDir
 from milena.up.view import WARNING, resident
 
@@ -56,6 +56,8 @@ def start(cluster: ClusterDir, arguments: list[str]) -> int:
         for warning in warnings_of(cluster.own_log, begin):
             print(warning, file=sys.stderr)
         print(line, end="", flush=True)
+        if "--console" in arguments:
+            print(f"console: {http_files.link(cluster, http_files.address(cluster) or '')}", file=sys.stderr)
         return 0
     os.waitpid(pid, 0)
     raise UserError(processes.last_words(cluster.own_log, begin) or "the cluster did not start")

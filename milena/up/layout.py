@@ -7,6 +7,7 @@ DIR/settings           the options of the last start
 DIR/.lab               exists while the cluster runs with --lab
 DIR/NODE.sock          Unix socket for lab commands to a node, with --lab
 DIR/logs/NODE.log      standard error of each node
+DIR/http-token, http-address, .http-code   with --http: see milena/up/http_files.py
 DIR/remote             the remote tier, unless --tier names another place
 DIR/NODE/server.properties, DIR/NODE/data
 """
@@ -37,6 +38,9 @@ class ClusterDir:
         self.lab = os.path.join(self.path, ".lab")
         self.logs = os.path.join(self.path, "logs")
         self.remote = os.path.join(self.path, "remote")
+        self.http_token = os.path.join(self.path, "http-token")
+        self.http_address = os.path.join(self.path, "http-address")
+        self.http_code = os.path.join(self.path, ".http-code")
         self.own_log = os.path.join(self.logs, "up.log")
 
     @property

@@ -39,18 +39,21 @@ class NodeProcess:
 
 
 def start(node: NodePlan, alive: int, environment: dict[str, str], options: list[str]) -> NodeProcess:
-    """Start a node in a process group of its own, so that Ctrl-C reaches only the supervisor.
+    """Start a node. ``alive``: the descriptor that reaches end of file when the supervisor ends."""
+    return spawn(["node", node.properties, *options], node.log, {**environment, PARENT_FD: str(alive)}, alive)
 
-    ``alive``: the descriptor that reaches end of file when the supervisor ends.
-    """
-    log = os.open(node.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+def spawn(command: list[str], log_path: str, environment: dict[str, str], alive: int) -> NodeProcess:
+    """Start a command of `milena` that writes to a log, in a process group of its own, so that Ctrl-C reaches only the
+    supervisor. The process inherits ``alive``."""
+    log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     log_start = os.fstat(log).st_size
     os.set_inheritable(alive, True)
     try:
         pid = os.posix_spawn(
             sys.executable,
-            [sys.executable, "-P", "-m", "milena", "node", node.properties, *options],
-            {**environment, PARENT_FD: str(alive)},
+            [sys.executable, "-P", "-m", "milena", *command],
+            environment,
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_DUP2, log, 1),

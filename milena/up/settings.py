@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 BROKERS = 3
 PORT = 9092
+HTTP_PORT = 9280
 HOST = "127.0.0.1"
 OWN_KEYS = (
     "process.roles", "node.id", "broker.id", "controller.quorum.voters", "controller.listener.names", "listeners",

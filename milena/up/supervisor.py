@@ -23,6 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Set
 
+    from milena.up.http_server import HttpServer
     from milena.up.layout import ClusterDir
     from milena.up.plan import NodePlan
     from milena.up.settings import Settings
@@ -99,6 +100,7 @@ class Supervisor:
         node_options: dict[str, list[str]],
         *,
         lab: bool = False,
+        http: HttpServer | None = None,
     ) -> None:
         self._cluster = cluster
         self._settings = settings
@@ -107,6 +109,7 @@ class Supervisor:
         self._view = view
         self._node_options = node_options
         self._lab = lab
+        self._http = http
         self._former_properties: dict[str, str | None] = {}
         """The former properties files by path; None if there was no file."""
         self._topics_left: list[tuple[str, str, str]] = []
@@ -215,6 +218,8 @@ class Supervisor:
         for node in self.nodes:
             self._start(node)
         nodes_file.write(self._cluster.nodes, [node.plan.entry(node.pid) for node in self.nodes])
+        if self._http is not None:
+            self._http.start(self._channel.for_children)
         self._view.show(self.nodes)
 
     def _watch(self) -> None:
@@ -231,6 +236,7 @@ class Supervisor:
             # Ended processes first: a node that was restarted at once reports with another pid.
             messages = self._channel.read()
             self._handle_exits()
+            self._handle_exit_of_http()
             for message in messages:
                 self._handle_message(message)
             self._view.show(self.nodes)
@@ -239,6 +245,10 @@ class Supervisor:
     def _handle_message(self, message: channel.Message) -> None:
         if message.event == channel.STOP:
             self._stop_requested = True
+        if message.event == channel.HTTP_READY and self._http is not None:
+            self._http.ready = True
+            for line in self._http.lines(secret=sys.stderr.isatty()):
+                self._view.line(line)
         for node in self.nodes:
             if node.plan.id != message.node_id:
                 continue
@@ -286,6 +296,17 @@ class Supervisor:
             if node.wanted:
                 self._start_again(node)
 
+    def _handle_exit_of_http(self) -> None:
+        ended = None if self._http is None else self._http.take_exit()
+        if self._http is None or ended is None:
+            return
+        reason, soon = ended
+        if not self._announced and not self._stop_requested:
+            raise NotStarted(reason)
+        self._view.line(f"{reason}; it is {'not ' if soon else ''}started again")
+        if not soon:
+            self._http.start(self._channel.for_children)
+
     def _restart_command(self, node: NodePlan) -> str:
         """Return the command that restarts a node. Not `milena node`, because the node's folder may be missing."""
         from shlex import quote
@@ -297,6 +318,8 @@ class Supervisor:
         """Print once that the cluster is ready, after creating the requested topics."""
         if self._announced or any(node.state != READY for node in self.nodes):
             return
+        if self._http is not None and not self._http.ready:
+            return
         bootstrap = ",".join(node.plan.address for node in self.nodes if node.plan.role == "broker")
         for name, partitions, replicas in self._topics_left:
             for warning in _create_topic(bootstrap, name, partitions, replicas):
@@ -307,6 +330,8 @@ class Supervisor:
     def _stop_all(self) -> None:
         """Stop the brokers, which need the controller for their controlled shutdown, then the controller."""
         begin = time.monotonic()
+        if self._http is not None:
+            self._http.stop()
         for role in ("broker", "controller"):
             running = self._still_running([node for node in self.nodes if node.plan.role == role])
             signal_all(running, signal.SIGTERM)

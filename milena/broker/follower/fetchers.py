@@ -187,6 +187,11 @@ class Fetchers:
 
     # -- inspection
 
+    def state_of(self, topic: str, index: int) -> str:
+        """The name of a followed partition's fetch state; "" if it is not followed."""
+        assigned = self._assignments.get((topic, index))
+        return "" if assigned is None else assigned[0].state.value
+
     def describe_partition(self, topic: str, index: int) -> dict[str, object] | None:
         """The state of one followed partition; None if it is not followed."""
         assigned = self._assignments.get((topic, index))

@@ -173,6 +173,18 @@ _STATE: Final = (
         group=STATE,
     ),
     LabCommandDescription(
+        "observe",
+        "List what has changed since the observer's last round: replicas of a broker, registrations of a controller.",
+        (
+            Argument("session", "string", "the observer's name for what it has seen"),
+            Argument("from", "integer", "where to continue the round; a call looks at 500 partitions", 0),
+            Argument("end", "boolean", "whether to forget the session", False),
+        ),
+        returns="`rows` with topic, partition and the values that docs/http.md lists, what is `gone`, and the `next` "
+        "`from`, null at the end of the round",
+        group=STATE,
+    ),
+    LabCommandDescription(
         "brokers",
         "List the registered brokers.",
         returns="`epoch`, `fenced`, `in_controlled_shutdown` and `rack` by broker id",

@@ -1,0 +1,123 @@
+"""The ASGI application: routes, errors as JSON, the page, and the task that watches the cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+import anyio
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse
+from starlette.exceptions import HTTPException
+from starlette.staticfiles import StaticFiles
+
+from milena import VERSION
+from milena.command_line.errors import UserError
+from milena.console import reading
+from milena.console.context import Context
+from milena.console.guard import Guard
+from milena.console.node_link import CommandError, NodeAway
+from milena.node.links.outgoing import ChannelError
+from milena.protocol.errors import KafkaError, retriable
+
+STATIC: Final = os.path.join(os.path.dirname(__file__), "static")
+"""The files of the page, served as they are."""
+NO_PAGE: Final = "this server has no page; `milena up --console` adds it"
+NEW_LINK: Final = "The link was used, or is too old. `milena console` prints a new one."
+
+
+def application(context: Context) -> Guard:
+    """Return the application with all checks around it."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(context.watch.run)
+            yield
+            tasks.cancel_scope.cancel()
+
+    app = FastAPI(
+        title="Milena",
+        version=VERSION,
+        description="State, events, faults and operations of one cluster. docs/http.md has examples.",
+        docs_url=None,  # they load scripts from the network
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    app.state.context = context
+    app.include_router(reading.router)
+    for kind, handler in HANDLERS:
+        app.add_exception_handler(kind, handler)
+    app.add_api_route("/login", _login, methods=["GET"], include_in_schema=False)
+    if context.page:
+        app.mount("/", StaticFiles(directory=STATIC, html=True, check_dir=False))
+    else:
+        app.add_api_route("/", _no_page, methods=["GET"], include_in_schema=False)
+    return Guard(app, context.access, context.cookie)
+
+
+async def _login(request: Request, code: str = "") -> Response:
+    """Exchange the one-time code of a link for a cookie."""
+    context: Context = request.app.state.context
+    value = context.access.redeem(code)
+    if value is None:
+        return PlainTextResponse(NEW_LINK, 403)
+    answer = RedirectResponse("/", 303)
+    answer.set_cookie(context.cookie, value, httponly=True, samesite="strict", path="/")
+    return answer
+
+
+async def _no_page() -> Response:
+    return _error(404, NO_PAGE)
+
+
+# -- errors
+
+
+def _error(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    return JSONResponse({"error": message}, status, headers)
+
+
+async def _invalid(_: Request, error: Exception) -> Response:
+    """Say of each wrong value where it is, and what is valid there."""
+    assert isinstance(error, RequestValidationError)
+    said = []
+    for one in error.errors():
+        place = ".".join(str(part) for part in one["loc"] if part not in ("body", "query", "path"))
+        said.append(f"{place}: {one['msg']}" if place else f"the body: {one['msg']}")
+    return _error(400, "; ".join(said))
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return _error(error.status_code, str(error.detail), dict(error.headers or {}))
+
+
+async def _bad_request(_: Request, error: Exception) -> Response:
+    return _error(400, str(error))
+
+
+async def _unavailable(_: Request, error: Exception) -> Response:
+    return _error(503, str(error))
+
+
+async def _kafka_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, KafkaError)
+    said = f"{error.code.name}: {error.message}" if error.message else error.code.name
+    return _error(503 if retriable(error.code) else 400, said)
+
+
+Handler = Callable[[Request, Exception], Awaitable[Response]]
+HANDLERS: Final[tuple[tuple[type[Exception], Handler], ...]] = (
+    (RequestValidationError, _invalid),
+    (HTTPException, _refused),
+    (CommandError, _bad_request),
+    (UserError, _bad_request),
+    (NodeAway, _unavailable),
+    (ChannelError, _unavailable),
+    (KafkaError, _kafka_error),
+)
+"""The errors that a handler of a request may raise, and the answers. NotListening is a UserError."""

@@ -1,0 +1,212 @@
+"""The cluster in a directory, or in a folder with the sockets of its nodes: its state by lab commands."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from milena.client.cluster import Cluster
+from milena.console.groups import read_groups
+from milena.console.model import Json, Key, Model
+from milena.console.node_link import CommandError, NodeAway, NodeLink, linked
+from milena.console.places import Watched
+from milena.up import nodes_file, processes
+from milena.up.layout import ClusterDir
+
+if TYPE_CHECKING:
+    from milena.up.nodes_file import Entry
+
+ANSWER_SECONDS: Final = 5.0
+"""The limit of one answer."""
+INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""The topics that Kafka calls internal."""
+PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+class LabNode:
+    """A node with a socket for lab commands."""
+
+    def __init__(self, entry: Entry, socket: str) -> None:
+        self.entry = entry
+        self.socket = socket
+
+    @property
+    def name(self) -> str:
+        return f"{self.entry['roles'][0]}-{self.entry['id']}"
+
+    @property
+    def state(self) -> str:
+        """``up``, ``starting``, ``paused`` or ``down``."""
+        pid = self.entry["pid"]
+        if pid is None or not processes.runs(pid):
+            return "down"
+        if processes.is_paused(pid):
+            return "paused"
+        return "up" if self.entry.get("ready", True) else "starting"
+
+    def is_answering(self) -> bool:
+        return self.state in ("up", "starting")
+
+    @asynccontextmanager
+    async def session(self, model: Model) -> AsyncIterator[LabSession]:
+        async with linked(self.socket, self.name) as link:
+            session = LabSession(self, link, model)
+            try:
+                yield session
+            finally:
+                await session.end()
+
+
+class LabSession:
+    """Asks one node. The node remembers its answers under the session's name, and returns changes."""
+
+    def __init__(self, node: LabNode, link: NodeLink, model: Model) -> None:
+        self._node = node
+        self._link = link
+        self._model = model
+        self._name = secrets.token_urlsafe(6)
+        self._first = True
+        self._broken = False
+
+    async def round(self) -> None:
+        try:
+            for role in self._node.entry["roles"]:
+                await self._read_role(role)
+            await self._read_troubles()
+        except NodeAway:
+            self._broken = True
+            raise
+        self._first = False
+
+    async def end(self) -> None:
+        """Let the node forget the session."""
+        if self._broken:
+            return
+        for role in self._node.entry["roles"]:
+            try:
+                await self._link.call("observe", 1.0, session=self._name, role=role, end=True)
+            except (NodeAway, CommandError):
+                return
+
+    async def _read_role(self, role: str) -> None:
+        seen: set[Key] = set()
+        position: int | None = 0
+        while position is not None:
+            asked = {"session": self._name, "role": role, "from": position}
+            answer = await self._link.call("observe", ANSWER_SECONDS, **asked)
+            if role == "broker":
+                self._take_replicas(answer, seen)
+            else:
+                self._take_registrations(answer, seen)
+            position = answer["next"]
+        if self._first:
+            self._forget_others(role, seen)
+
+    def _take_replicas(self, answer: Mapping[str, Any], seen: set[Key]) -> None:
+        broker = str(self._node.entry["id"])
+        for topic, number, row in answer["rows"]:
+            seen.add((topic, number))
+            self._model.set_replica((topic, number), broker, row)
+        for topic, number in answer["gone"]:
+            self._model.remove_replica((topic, number), broker)
+        if answer["next"] is None:
+            counted = {key: answer[key] for key in ("hosts", "leads", "metadata_offset")}
+            self._model.update_node(self._node.name, **counted)
+
+    def _take_registrations(self, answer: Mapping[str, Any], seen: set[Key]) -> None:
+        for name, (topic_id, count) in answer["topics"].items():
+            self._model.set_topic(name, topic_id, count, internal=name in INTERNAL)
+        for topic, number, row in answer["rows"]:
+            seen.add((topic, number))
+            self._model.set_registration((topic, number), row)
+        for topic, number in answer["gone"]:
+            self._model.remove_partition((topic, number))
+        for broker, (epoch, fenced, shutting_down, rack) in answer["brokers"].items():
+            registered = {"epoch": epoch, "fenced": fenced, "shutting_down": shutting_down, "rack": rack}
+            self._model.update_node(f"broker-{broker}", **registered)
+        self._model.update_node(self._node.name, metadata_offset=answer["metadata_offset"])
+
+    def _forget_others(self, role: str, seen: set[Key]) -> None:
+        """After the first round of a session: remove what the node had before, such as before a restart."""
+        if role == "broker":
+            broker = str(self._node.entry["id"])
+            for key in self._model.replicas_of(broker):
+                if key not in seen:
+                    self._model.remove_replica(key, broker)
+        else:
+            for key in [key for key in self._model.registered if key not in seen]:
+                self._model.remove_partition(key)
+            self._model.feed.starting = False
+
+    async def _read_troubles(self) -> None:
+        links = await self._link.call("links", ANSWER_SECONDS)
+        cut = [{"peer": link["peer"], "direction": link["direction"]} for link in links]
+        troubles = await self._link.call("troubles", ANSWER_SECONDS)
+        troubles.pop("wall_ms", None)  # it changes with every call
+        self._model.update_node(self._node.name, links=cut, troubles=troubles)
+        self._model.set_rules(self._node.name, await self._link.call("rules", ANSWER_SECONDS))
+
+
+class LabPlace:
+    """A cluster of `milena up --lab`."""
+
+    def __init__(self, cluster: ClusterDir, client: Cluster) -> None:
+        self._cluster = cluster
+        self.client = client
+        self._known: dict[str, LabNode] = {}
+
+    def nodes(self) -> Mapping[str, LabNode]:
+        for entry in nodes_file.read(self._cluster.nodes):
+            name = f"{entry['roles'][0]}-{entry['id']}"
+            known = self._known.setdefault(name, LabNode(entry, self.node_socket(name)))
+            known.entry = entry
+        return self._known
+
+    def node_socket(self, name: str) -> str:
+        return self._cluster.socket(name)
+
+    def describe(self, watched: Watched, model: Model) -> None:
+        node = self._known[watched.name]
+        model.set_node(node.name, described(node, model.nodes.get(node.name)))
+
+    async def read_groups(self, model: Model) -> None:
+        await read_groups(self.client, model)
+
+
+def described(node: LabNode, former: Json | None) -> Json:
+    """Return a node's description: what its entry and its process say, and what it has said itself before."""
+    entry, state = node.entry, node.state
+    answered = former or {
+        "epoch": None, "fenced": None, "shutting_down": None, "rack": None, "metadata_offset": None, "leads": 0,
+        "hosts": 0, "links": [], "troubles": None, "poll_ms": None,
+    }  # fmt: skip
+    return answered | {
+        "id": entry["id"],
+        "role": ",".join(entry["roles"]),
+        "state": state,
+        "pid": entry["pid"] if state != "down" else None,
+        "address": next(iter(entry["listeners"].values()), ""),
+        "log_dirs": entry["log.dirs"],
+        "memory": _memory(entry["pid"]) if state != "down" else None,
+    }
+
+
+def _memory(pid: int | None) -> int | None:
+    """Return the resident memory of a process in whole MiB, as bytes; None if the system does not say."""
+    try:
+        with open(f"/proc/{pid}/statm") as file:
+            return (int(file.read().split()[1]) * PAGE_BYTES) >> 20 << 20
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def broker_addresses(cluster: ClusterDir) -> Iterator[tuple[str, int]]:
+    """Yield the addresses of the brokers that nodes.json lists."""
+    for entry in nodes_file.read(cluster.nodes):
+        if "broker" in entry["roles"]:
+            for address in entry["listeners"].values():
+                host, _, port = address.rpartition(":")
+                yield host.strip("[]"), int(port)

@@ -33,8 +33,11 @@ LONGEST: Final = "Math.max(0, ...tasks.splice(0))"
 SCROLL: Final = """(seconds) => new Promise((done) => {
   const box = document.querySelector(".partitions .long-list");
   const end = performance.now() + 1000 * seconds;
+  const most = box.scrollHeight - box.clientHeight;
+  let top = 0;
   const step = () => {
-    box.scrollTop = (box.scrollTop + 90) % (box.scrollHeight - box.clientHeight);
+    top = (top + 90) % most;
+    box.scrollTop = top;
     if (performance.now() < end) requestAnimationFrame(step);
     else done();
   };

@@ -24,7 +24,7 @@ export function hex(bytes) {
 }
 
 /**
- * Bytes in a format. "auto" takes JSON, else text, else hex; what a format cannot show is hex.
+ * Bytes in a format. "auto" is text, else hex; what a format cannot show is shown as with "auto".
  * @param {string | null} base64
  * @param {string} format "auto", "text", "json" or "hex"
  */
@@ -33,11 +33,14 @@ export function shown(base64, format) {
   const bytes = decoded(base64);
   const text = format === "hex" ? null : utf8(bytes);
   if (text === null) return bytes.length ? hex(bytes) : "(empty)";
-  if (format === "text") return text === "" ? "(empty)" : text;
+  return (format === "json" && indented(text)) || text || "(empty)";
+}
+
+/** JSON with a line per member; null if the text is no JSON. @param {string} text */
+function indented(text) {
   try {
-    const value = JSON.parse(text);
-    return format === "json" || typeof value === "object" ? JSON.stringify(value, null, 1) : text;
+    return JSON.stringify(JSON.parse(text), null, 2);
   } catch {
-    return text === "" ? "(empty)" : text;
+    return null;
   }
 }

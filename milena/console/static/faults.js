@@ -2,9 +2,10 @@
 
 import { get, post, remove } from "./requests.js";
 import { go } from "./choice.js";
-import { grouped, knownCommand, RULES, typed } from "./commands.js";
+import { grouped, RULES, titleOf, typed, UNDONE_BY } from "./commands.js";
 import { act, useAnswer, useChanges } from "./hooks.js";
-import { command, described, isPossible, PROCESS } from "./nodes.js";
+import { command, isPossible } from "./nodes.js";
+import { Elections } from "./partition.js";
 import { html, useState } from "./vendor/htm-preact.js";
 
 /** @typedef {import("./store.js").Store} Store */
@@ -12,6 +13,17 @@ import { html, useState } from "./vendor/htm-preact.js";
 /** @typedef {import("./types.js").Node} Node */
 /** @typedef {import("./nodes.js").ProcessCommand} ProcessCommand */
 /** @typedef {{node: string, text: string, undo: string, end: () => Promise<unknown>}} Active */
+
+const MOST_KNOWN = 200;
+/** Proposed for the field api: the APIs that faults are usually about. */
+const APIS = [
+  "PRODUCE", "FETCH", "LIST_OFFSETS", "METADATA", "OFFSET_COMMIT", "OFFSET_FETCH", "FIND_COORDINATOR", "JOIN_GROUP", "HEARTBEAT", "SYNC_GROUP",
+  "INIT_PRODUCER_ID", "OFFSET_FOR_LEADER_EPOCH", "ALTER_PARTITION", "BROKER_HEARTBEAT", "BROKER_REGISTRATION", "CONSUMER_GROUP_HEARTBEAT",
+];
+const ERRORS = ["NOT_LEADER_OR_FOLLOWER", "REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS", "FENCED_LEADER_EPOCH", "OFFSET_OUT_OF_RANGE", "KAFKA_STORAGE_ERROR"];
+
+/** The conditions of a rule that are asked for first; delay needs ms, and fail needs error. */
+const FIRST = new Set(["api", "peer", "topic", "ms", "error"]);
 
 /** @param {{store: Store, parameters: Record<string, string>}} properties */
 export function FaultsView({ store, parameters }) {
@@ -29,12 +41,27 @@ export function FaultsView({ store, parameters }) {
       ${names.map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select></label>
       <span class="dim">All commands below are for this node.</span></div>
     ${!state.cluster.lab && html`<p class="warn">This cluster runs without <code>--lab</code>: only its processes can be controlled.</p>`}
-    <${Processes} name=${name} node=${state.nodes[name]} />
     ${error && html`<p class="bad">✗ ${error}</p>`}
+    <${Known} state=${state} node=${state.nodes[name]} />
     ${grouped(commands).map(([title, members]) => html`<section key=${title} aria-label=${title}><h3>${title}</h3>
-      <div class="cards">${members.map((member) => html`<${Card} key=${`${name} ${member}`} node=${name} name=${member} command=${commands[member]} />`)}</div></section>`)}
-    <h3>Partitions</h3>
-    <p>Elections and reassignments of a partition are in its details: choose it in the <a href="#/overview">overview</a>.</p>`;
+      <div class=${title === "Process" ? "cards small" : "cards"}>${members.map((member) => html`<${Card} key=${`${name} ${member.name}`} node=${name} command=${member} state=${state.nodes[name]?.state} />`)}</div></section>`)}
+    <${Moves} state=${state} />`;
+}
+
+/** Elections and reassignment of a partition. @param {{state: State}} properties */
+function Moves({ state }) {
+  const [place, setPlace] = useState({ topic: "", number: 0 });
+  const topics = Object.keys(state.topics).sort();
+  const topic = state.topics[place.topic] ? place.topic : topics.find((name) => !state.topics[name]?.internal);
+  if (topic === undefined) return null;
+  const partitions = state.topics[topic]?.partitions ?? [];
+  const part = partitions[place.number];
+  return html`<section class="panel moves" aria-label="Partitions"><h3>Partitions</h3>
+    <div class="bar"><label>Topic <select value=${topic} onChange=${(/** @type {any} */ event) => setPlace({ topic: event.target.value, number: 0 })}>
+        ${topics.map((name) => html`<option key=${name} value=${name}>${name}</option>`)}</select></label>
+      <label>Partition <select value=${place.number} onChange=${(/** @type {any} */ event) => setPlace({ topic, number: Number(event.target.value) })}>
+        ${partitions.map((_, number) => html`<option key=${number} value=${number}>${number}</option>`)}</select></label></div>
+    ${part && html`<${Elections} key=${`${topic}-${place.number}`} topic=${topic} number=${place.number} part=${part} explained=${true} />`}</section>`;
 }
 
 /** The faults that the state shows. @param {State} state @returns {Active[]} */
@@ -76,58 +103,61 @@ function ActiveFaults({ state }) {
       <span class="hidden-text">${one.node}</span></button></li>`)}</ul></section>`;
 }
 
-/** @param {{name: string, node: Node}} properties */
-function Processes({ name, node }) {
-  const all = /** @type {ProcessCommand[]} */ (Object.keys(PROCESS));
-  return html`<section aria-label="Process"><h3>Process: ${name} is ${node.state}</h3>
-    <div class="cards">${all.map((one) => html`<article key=${one} class="panel card">
-      <h4>${PROCESS[one].title}</h4><p>${described(one)}</p>
-      <button type="button" disabled=${!isPossible(one, node.state)} onClick=${() => command(name, one)}>${PROCESS[one].title} ${name}</button>
-    </article>`)}</div></section>`;
+/** Values that the fields of arguments propose. @param {{state: State, node: Node}} properties */
+function Known({ state, node }) {
+  const peers = Object.values(state.nodes).map((one) => String(one.id)).filter((id) => id !== String(node.id));
+  const lists = { topic: Object.keys(state.topics).sort(), peer: peers, node: peers, path: node.log_dirs, api: APIS, error: ERRORS, group: Object.keys(state.groups).sort() };
+  return html`${Object.entries(lists).map(([name, values]) => html`<datalist key=${name} id=${`known-${name}`}>
+    ${values.slice(0, MOST_KNOWN).map((value) => html`<option key=${value} value=${value}></option>`)}</datalist>`)}`;
 }
 
-/** @param {{node: string, name: string, command: import("./commands.js").Command}} properties */
-function Card({ node, name, command }) {
+/** @param {{node: string, command: import("./commands.js").Command, state: Node["state"]}} properties */
+function Card({ node, command: described, state }) {
   const [answer, setAnswer] = useState("");
-  const known = knownCommand(name);
-  const isRule = RULES.has(name);
+  const { name, summary, undo, of_process: ofProcess } = described;
+  const [title, isRule, undoneBy] = [titleOf(name), RULES.has(name), UNDONE_BY[name]];
+  const first = described.arguments.filter((argument) => !isRule || argument.required || FIRST.has(argument.name));
+  const more = described.arguments.filter((argument) => !first.includes(argument));
+  const possible = ofProcess ? isPossible(/** @type {ProcessCommand} */ (name), state) : state === "up";
   /** @param {string} words @param {string} called @param {Record<string, unknown>} given */
   const give = async (words, called, given) => {
     const request = RULES.has(called) ? post("/api/rules", { node, action: called, ...given }) : post(`/api/nodes/${node}/${called}`, given);
     const answered = await act(words, request);
-    if (answered) setAnswer(JSON.stringify(answered.ok ?? answered, null, 1));
+    if (answered && !ofProcess) setAnswer(JSON.stringify(answered.ok ?? answered, null, 1));
   };
   const submit = (/** @type {any} */ event) => {
     event.preventDefault();
     const form = new FormData(event.target);
-    const given = Object.fromEntries(command.arguments.flatMap((argument) => {
+    const given = Object.fromEntries(described.arguments.flatMap((argument) => {
       const value = typed(argument, String(form.get(argument.name) ?? ""));
       return value === undefined ? [] : [[argument.name, value]];
     }));
-    void give(`${known?.title ?? name} at ${node}`, name, given);
+    void give(`${title}: ${node}`, name, given);
   };
   return html`<article class="panel card" data-command=${name}>
-    <h4>${known?.title ?? name.replaceAll("_", " ")} <span class="dim code">${name}</span></h4>
-    <p>${command.about}</p>
-    ${known && html`<p class="dim">Undo: ${known.undo}.</p>`}
+    <h4>${title} <span class="dim code">${name}</span></h4>
+    <p>${plain(summary)} ${undo && html`<span class="dim">Undo: ${plain(undo)}.</span>`}</p>
     <form onSubmit=${submit}>
-      ${command.arguments.map((argument) => html`<${Field} key=${argument.name} argument=${argument} />`)}
-      <button>${known?.title ?? name.replaceAll("_", " ")}</button>
-      ${known?.by && html`<button type="button" onClick=${() => give(`Undo ${name} at ${node}`, .../** @type {[string, any]} */ (known.by))}>Undo</button>`}
+      ${first.map((argument) => html`<${Field} key=${argument.name} argument=${argument} />`)}
+      ${more.length > 0 && html`<details><summary>More conditions</summary>${more.map((argument) => html`<${Field} key=${argument.name} argument=${argument} />`)}</details>`}
+      <button disabled=${!possible}>${title}<span class="hidden-text">: ${node}</span></button>
+      ${undoneBy && html`<button type="button" disabled=${!possible} onClick=${() => give(`Undo ${name}: ${node}`, undoneBy[0], undoneBy[1])}>Undo<span class="hidden-text"> ${title}</span></button>`}
     </form>
-    ${answer && (isRule ? html`<p class="dim" role="status">${answer}</p>` : html`<pre class="answer code" tabindex="0" role="group" aria-label=${`Answer of ${name}`}>${answer}</pre>`)}
+    ${answer && html`<pre class="answer code" tabindex="0" role="group" aria-label=${`Answer of ${name}`}>${answer}</pre>`}
   </article>`;
 }
 
+/** Words of the documentation without the marks of code. @param {string} text */
+const plain = (text) => text.replaceAll("`", "");
+
 /** @param {{argument: import("./commands.js").Argument}} properties */
 function Field({ argument }) {
-  const { name, type, required, values, about } = argument;
-  const choices = values?.length ? values : /bool/.test(type) ? [true, false] : null;
+  const { name, type, required, choices, help } = argument;
+  const values = choices?.filter((value) => value !== "") ?? (type.includes("boolean") ? ["true", "false"] : null);
   const shown = argument.default === null || argument.default === undefined ? "" : String(argument.default);
-  const title = `${name}${required ? " (needed)" : ""}`;
-  return html`<label title=${about ?? ""}>${title}
-    ${choices
+  return html`<label title=${help}>${name}${required ? " (needed)" : ""}
+    ${values
       ? html`<select name=${name} required=${required}><option value="">${shown}</option>
-          ${choices.map((value) => html`<option key=${value} value=${String(value)}>${String(value)}</option>`)}</select>`
-      : html`<input name=${name} required=${required} placeholder=${shown} />`}</label>`;
+          ${values.map((value) => html`<option key=${value} value=${value}>${value}</option>`)}</select>`
+      : html`<input name=${name} required=${required} placeholder=${shown} list=${`known-${name}`} autocomplete="off" />`}</label>`;
 }

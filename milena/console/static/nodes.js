@@ -10,19 +10,17 @@ import { html } from "./vendor/htm-preact.js";
 const SIGNS = { up: "● up", starting: "◌ starting", paused: "‖ paused", down: "✗ down" };
 
 /** What a button does to a node's process, and what undoes it. */
-export const PROCESS = {
-  pause: { title: "Pause", about: "SIGSTOP: the process stands still and its connections stay open", undo: "resume" },
-  resume: { title: "Resume", about: "SIGCONT: the process goes on", undo: "pause" },
-  stop: { title: "Stop", about: "a clean shutdown: leaders move away first", undo: "start" },
-  kill: { title: "Kill", about: "kill -9: what is not on disk survives in the page cache", undo: "start" },
-  start: { title: "Start", about: "the process starts again with its files", undo: "stop" },
-  power_off: { title: "Power off", about: "the process ends and its files lose what was not synced", undo: "start" },
-  wipe: { title: "Wipe", about: "its log directories are emptied while it is down", undo: "" },
+const PROCESS = {
+  pause: { title: "Pause", about: "Stop the process by SIGSTOP; its connections stay open. Undo: Resume." },
+  resume: { title: "Resume", about: "Continue the paused process. Undo: Pause." },
+  stop: { title: "Stop", about: "Shut the node down cleanly. Undo: Start." },
+  kill: { title: "Kill", about: "End the process by SIGKILL: written data is kept. Undo: Start." },
+  start: { title: "Start", about: "Start the node. Undo: Stop." },
 };
 
-/** @typedef {keyof typeof PROCESS} ProcessCommand */
+/** @typedef {keyof typeof PROCESS | "power_off" | "wipe"} ProcessCommand */
 
-/** @type {Record<Node["state"], ProcessCommand[]>} */
+/** @type {Record<Node["state"], (keyof typeof PROCESS)[]>} */
 const OFFERED = { up: ["pause", "kill", "stop"], starting: ["kill"], paused: ["resume", "kill"], down: ["start"] };
 
 /**
@@ -39,7 +37,7 @@ export function isPossible(command, state) {
 
 /**
  * @param {string} name
- * @param {ProcessCommand} command
+ * @param {keyof typeof PROCESS} command
  */
 export function command(name, command) {
   return act(`${PROCESS[command].title} ${name}`, post(`/api/nodes/${name}/${command}`));
@@ -83,15 +81,9 @@ function Card({ name, node, rules }) {
     ${troubles.length > 0 && html`<p class="bad">✗ ${troubles.join(", ")}</p>`}
     ${rules > 0 && html`<p class="warn">⚑ ${rules} fault ${rules === 1 ? "rule" : "rules"}</p>`}
     <p class="buttons">
-      ${OFFERED[node.state].map((one) => html`<button key=${one} type="button" title=${described(one)} onClick=${() => command(name, one)}>${PROCESS[one].title}
+      ${OFFERED[node.state].map((one) => html`<button key=${one} type="button" title=${PROCESS[one].about} onClick=${() => command(name, one)}>${PROCESS[one].title}
         <span class="hidden-text">${name}</span></button>`)}
       <a href=${`#/faults?node=${name}`}>Faults<span class="hidden-text"> of ${name}</span></a>
     </p>
   </article>`;
-}
-
-/** @param {ProcessCommand} command */
-export function described(command) {
-  const { about, undo } = PROCESS[command];
-  return undo ? `${about}. Undo: ${PROCESS[/** @type {ProcessCommand} */ (undo)].title}.` : `${about}. It cannot be undone.`;
 }

@@ -94,21 +94,38 @@ function Replicas({ part }) {
     })}</tbody></table></div>`;
 }
 
-/** @param {{topic: string, number: number, part: Part}} properties */
-function Elections({ topic, number, part }) {
+/** Words for the elections and the reassignment of a partition: a title, what it does, and what undoes it. */
+export const MOVES = {
+  preferred: { title: "Elect preferred", about: "The first replica in the list becomes leader, if it is in the ISR.", undo: "Another election, after a reassignment in another order." },
+  unclean: { title: "Elect unclean", about: "If no replica of the ISR lives, another one becomes leader; the records that it lacks are lost.", undo: "Nothing does." },
+  reassign: { title: "Reassign", about: "The partition is copied to these brokers, and other replicas are removed.", undo: "Reassign to the former list." },
+};
+
+/** @param {keyof typeof MOVES} move */
+const spoken = (move) => `${MOVES[move].about} Undo: ${MOVES[move].undo}`;
+
+/**
+ * @param {string} topic
+ * @param {number} number
+ * @param {boolean} unclean
+ */
+export function elect(topic, number, unclean) {
+  return act(`${unclean ? "Unclean" : "Preferred"} election of ${topic}-${number}`, post("/api/elect", { topic, partition: number, unclean }));
+}
+
+/** @param {{topic: string, number: number, part: Part, explained?: boolean}} properties `explained`: with what each does on the page */
+export function Elections({ topic, number, part, explained = false }) {
   const [replicas, setReplicas] = useState(part[3].join(" "));
-  const name = `${topic}-${number}`;
-  /** @param {boolean} unclean */
-  const elect = (unclean) => act(`${unclean ? "Unclean" : "Preferred"} election of ${name}`, post("/api/elect", { topic, partition: number, unclean }));
   const reassign = (/** @type {any} */ event) => {
     event.preventDefault();
     const ids = replicas.trim().split(/[\s,]+/).map(Number);
-    void act(`Reassignment of ${name} to ${ids.join(" ")}`, post("/api/reassign", { topic, partition: number, replicas: ids }));
+    void act(`Reassignment of ${topic}-${number} to ${ids.join(" ")}`, post("/api/reassign", { topic, partition: number, replicas: ids }));
   };
   return html`<form class="bar" onSubmit=${reassign}>
-    <button type="button" title="The first replica in the list becomes leader if it is in the ISR" onClick=${() => elect(false)}>Elect preferred</button>
-    <button type="button" title="Any replica that lives becomes leader; records may be lost" onClick=${() => elect(true)}>Elect unclean</button>
-    <label>Replicas <input size="10" value=${replicas} onInput=${(/** @type {any} */ event) => setReplicas(event.target.value)} /></label>
-    <button title="Copies the partition to these brokers and removes the other replicas. Undo: reassign to the former list">Reassign</button>
-  </form>`;
+      <button type="button" title=${spoken("preferred")} onClick=${() => elect(topic, number, false)}>${MOVES.preferred.title}</button>
+      <button type="button" title=${spoken("unclean")} onClick=${() => elect(topic, number, true)}>${MOVES.unclean.title}</button>
+      <label>Replicas <input size="10" value=${replicas} onInput=${(/** @type {any} */ event) => setReplicas(event.target.value)} /></label>
+      <button title=${spoken("reassign")}>${MOVES.reassign.title}</button>
+    </form>
+    ${explained && html`<dl class="facts">${Object.values(MOVES).map(({ title, about, undo }) => html`<dt key=${title}>${title}</dt><dd>${about} <span class="dim">Undo: ${undo}</span></dd>`)}</dl>`}`;
 }

@@ -90,7 +90,12 @@ export class PartitionList {
     this.element = element("div", { class: "partitions" });
     this.count = element("span", { class: "dim", role: "status" });
     this._list = this._made(1);
-    this._resized = new ResizeObserver(() => this._refresh(true));
+    // Kept, because reading it between changes of the page would lay the page out each time.
+    this._width = 600;
+    this._resized = new ResizeObserver(() => {
+      this._width = Math.max(200, this.element.clientWidth - 40);
+      this._refresh(true);
+    });
     this._resized.observe(this.element);
     this._dark = matchMedia("(prefers-color-scheme: dark)");
     this._theme = () => {
@@ -192,7 +197,7 @@ export class PartitionList {
     if (!state || !place) return;
     const part = state.topics[place.topic]?.partitions[place.number] ?? null;
     if (!always && row.part === part) return;
-    row.update(place, part, state.nodes, Math.max(200, this.element.clientWidth - 40), this._colours);
+    row.update(place, part, state.nodes, this._width, this._colours);
   }
 
   /** @param {boolean} always paint rows in view although their data is the same */

@@ -79,7 +79,7 @@ function Table({ records, format }) {
       <td class="number">${record.partition}</td><th scope="row" class="number">${record.offset}</th>
       <td title=${new Date(record.time_ms).toISOString()}>${clockTime(record.time_ms)}</td><td class="number">${record.epoch}</td>
       <td class="code">${shown(record.key, format)}</td>
-      <td class="code">${shown(record.value, record.cut && format !== "hex" ? "text" : format)}${record.cut && html` <span class="warn">(cut)</span>`}</td>
+      <td class="code">${shown(record.value, format)}${record.cut && html` <span class="warn">(cut)</span>`}</td>
       <td class="code">${record.headers.map(([name, value]) => `${name}: ${shown(value, format)}`).join("\n")}</td>
     </tr>`)}</tbody></table></div>`;
 }

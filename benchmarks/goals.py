@@ -137,6 +137,8 @@ GOALS: Mapping[str, Goal] = {
     "console_1000_scroll_task_ms": Goal("console, 1,000 partitions, scrolling: longest task, ms", None, 100),
     "console_10000_first_view_s": Goal("console, 10,000 partitions: first view, s", None, 3),
     "console_10000_update_task_ms": Goal("console, 10,000 partitions, updates: longest task, ms", None, 250),
+    "pages_1000_steps_task_ms": Goal("page of a scenario, 1,000 steps, arrow keys: longest task, ms", None, 100),
+    "pages_10000_lines_task_ms": Goal("page of a run, 10,000 lines, arrow keys: longest task, ms", None, 100),
     "tier_follower_s": Goal("empty follower of 1,000 remote segments and 20 MB joins the ISR, s", None, 2),
     "remote_segments_mib": Goal("10,000 remote segments, MiB", None, 10),
     "remote_look_up_us": Goal("10,000 remote segments, look-up by (epoch, offset), us", None, 5),

@@ -20,6 +20,7 @@ from benchmarks.groups import rebalance
 from benchmarks.histories import histories
 from benchmarks.kfake import Kfake
 from benchmarks.latency import latency
+from benchmarks.pages import pages
 from benchmarks.partitions import many, thousand
 from benchmarks.peers import Kafka, Peer, Running
 from benchmarks.replication import replicated_latency, replicated_load
@@ -77,6 +78,7 @@ STAGES: dict[str, Stage | ClusterStage] = {
     "spark": Stage(spark, both_forms=True),
     "histories": Stage(histories, one_form=True, kafka=False),
     "console": Stage(console, one_form=True, kafka=False),
+    "pages": Stage(pages, one_form=True, kafka=False),
 }
 
 

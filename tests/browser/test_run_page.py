@@ -110,7 +110,7 @@ def test_lines_are_stepped_through_by_button_and_key(shown: Callable[..., Page])
     assert chosen(page).startswith("lost write")
     page.keyboard.press("Home")
     assert chosen(page) == "3 brokers are ready"
-    assert page.url.endswith("#line-1")
+    page.wait_for_url("**#line-1")
 
 
 def test_the_state_of_the_cluster_is_that_of_the_chosen_line(shown: Callable[..., Page]) -> None:

@@ -97,7 +97,7 @@ def test_the_address_names_the_step(shown: Callable[..., Page]) -> None:
     page = shown(run_of([FIRST, SECOND]), "#step-2")
     assert title(page) == "2. B takes two messages"
     page.keyboard.press("ArrowLeft")
-    assert page.url.endswith("#step-1")
+    page.wait_for_url("**#step-1")
 
 
 def test_a_step_shows_the_sentence_of_the_document(shown: Callable[..., Page]) -> None:
@@ -173,15 +173,15 @@ def test_each_step_of_a_real_run_is_drawn(tmp_path: Path, open_page: Opener) -> 
     file = tmp_path / "run.html"
     assert milena("scenario", "run", "kip405_5", "--quiet", "--html", str(file)).returncode == 0
     page = open_page(file.as_uri())
-    titles = [title(page)]
+    titles, refusals = [title(page)], 0
     while page.get_by_role("button", name="Next").is_enabled():
         page.keyboard.press("ArrowRight")
         titles.append(title(page))
-        if titles[-1].startswith("4. "):
-            refused = page.locator(".exchange").filter(has_text="OFFSET_MOVED_TO_TIERED_STORAGE")
-            assert refused.count() == 1
-            assert page.locator("svg [role=img]").count() == 5  # two replicas and three segments
-    assert [text.partition(".")[0] for text in titles] == [str(number) for number in range(1, 8)]
+        assert page.locator("svg [role=img]").count() >= 2
+        refusals += page.locator(".exchange").filter(has_text="OFFSET_MOVED_TO_TIERED_STORAGE").count()
+    assert [text.partition(".")[0] for text in titles] == [str(number) for number in range(1, len(titles) + 1)]
+    assert page.locator("#place").inner_text() == f"Step {len(titles)} of {len(titles)}"
+    assert refusals > 0
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

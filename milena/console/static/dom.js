@@ -62,6 +62,18 @@ export function byId(id) {
   return found;
 }
 
+/** @type {ReturnType<typeof setTimeout> | undefined} */
+let pending;
+
+/**
+ * Let the address name a place in the page, soon: browsers refuse many changes within seconds.
+ * @param {string} hash such as `#step-4`
+ */
+export function nameInAddress(hash) {
+  clearTimeout(pending);
+  pending = setTimeout(() => history.replaceState(null, "", hash), 200);
+}
+
 /**
  * Return the data that the page carries in a script element of type application/json.
  * @param {string} id

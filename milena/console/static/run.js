@@ -1,6 +1,6 @@
 // The story of a run: its time axis, its trace, and the state of the cluster at the chosen line.
 
-import { element } from "./dom.js";
+import { element, nameInAddress } from "./dom.js";
 import { LongList } from "./list.js";
 import { Timeline } from "./timeline.js";
 
@@ -134,7 +134,7 @@ export class StoryView {
     this._lines.choose(at);
     this._timeline.mark(line[0]);
     this._state.replaceChildren(...this._stateAt(line));
-    history.replaceState(null, "", `#line-${index + 1}`);
+    nameInAddress(`#line-${index + 1}`);
   }
 
   /** @param {number} time */

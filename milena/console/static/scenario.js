@@ -1,6 +1,6 @@
 // The page of one run of a scenario: a step at a time, forward and back by button and key.
 
-import { byId, carried, element } from "./dom.js";
+import { byId, carried, element, nameInAddress } from "./dom.js";
 import { Exchanges, drawLogs } from "./draw.js";
 import { LongList } from "./list.js";
 import { changesOf, drawTables, logsOf } from "./played.js";
@@ -123,7 +123,7 @@ export class ScenarioView {
     this._body.replaceChildren(...this._parts(step, this.run.steps[at - 1]));
     this._exchanges.show(step.events, NODES);
     this._steps.choose(at);
-    if (this._address) history.replaceState(null, "", `#step-${at + 1}`);
+    if (this._address) nameInAddress(`#step-${at + 1}`);
   }
 
   /**

@@ -42,6 +42,8 @@ export class Timeline {
     this.to = Math.max(story.seconds, 1);
     this._at = 0;
     this._width = 1000;
+    /** @type {SVGElement | null} */
+    this._cursor = null;
     this._lanes = lanesOf(story);
     this._box = element("div", { class: "timeline scroll", tabindex: 0, role: "group", "aria-label": "time axis" });
     this._place = element("span", { class: "dim", "aria-live": "polite" });
@@ -83,7 +85,15 @@ export class Timeline {
     this._at = at;
     const span = this.to - this.from;
     if (at < this.from || at > this.to) this._window(at - span / 2, span);
+    else if (this._cursor !== null) {
+      this._moveCursor();
+      return;
+    }
     this._draw();
+  }
+
+  _moveCursor() {
+    this._cursor?.setAttribute("transform", `translate(${this._x(this._at).toFixed(1)} 0)`);
   }
 
   /** @param {number} factor of the seconds in view */
@@ -125,9 +135,14 @@ export class Timeline {
       parts.push(lane.rate === undefined ? this._items(lane, y) : this._rate(lane.rate, y));
       y += lane.height + 5;
     }
-    const x = this._x(this._at);
-    parts.push(shape("line", { x1: x, x2: x, y1: 14, y2: y, class: "cursor" }));
-    parts.push(shape("path", { d: `M${x - 5},8 h10 l-5,8 z`, class: "cursor-head" }));
+    this._cursor = shape(
+      "g",
+      {},
+      shape("line", { x1: 0, x2: 0, y1: 14, y2: y, class: "cursor" }),
+      shape("path", { d: "M-5,8 h10 l-5,8 z", class: "cursor-head" }),
+    );
+    this._moveCursor();
+    parts.push(this._cursor);
     const { faults, violations } = this.story;
     const label = `${this.story.seconds.toFixed(0)} seconds; faults: ${faults.length}, violations: ${violations.length}`;
     this._box.replaceChildren(

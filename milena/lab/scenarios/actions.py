@@ -9,7 +9,8 @@
     produce: {to: A, values: [...], acks: all}       each value is a batch; or {from: 11, to: 20, text: "B:%d"};
                                                      ``error``: the expected error; ``meanwhile``: a list of actions;
                                                      ``times``: ms, or "+1000" for a second from now; ``of: u-1``;
-                                                     ``keyed: true``: the key of ``a=1`` is ``a``
+                                                     ``keyed: true``: the key of ``a=1`` is ``a``;
+                                                     ``as_one: true``: one batch
     wait: {conditions}                               see ``lab.scenarios.conditions``
     hold | drop | delay | disconnect | fail: {at: A, api: FETCH, from: B, as: name, ...}    ``from``: or a client id
     release: name
@@ -68,6 +69,7 @@ class Produce(TypedDict):
     error: NotRequired[str]
     times: NotRequired[Sequence[str | int]]
     keyed: NotRequired[bool]
+    as_one: NotRequired[bool]
     meanwhile: NotRequired[Sequence[Fields]]
 
 
@@ -157,12 +159,18 @@ async def _write(stage: Stage, broker: str, arguments: Produce) -> None:
     expected = ErrorCode[arguments.get("error", "NONE")]
     topic, number = partition_of(arguments.get("of", "t-0"))
     values = _values(arguments["values"])
-    offsets = []
-    for value, time in zip_longest(values, arguments.get("times", ()), fillvalue="+0"):
+    offsets: list[int] = []
+    batches = [values] if arguments.get("as_one", False) else [[value] for value in values]
+    for batched, time in zip_longest(batches, arguments.get("times", ()), fillvalue="+0"):
         clock = stage.driver.runtime.clock
         now, began = clock.time_ms(), clock.monotonic()
-        key = value.partition("=")[0].encode() if arguments.get("keyed", False) else None
-        batch = build_batch([Record(0, 0, key, value.encode())], base_timestamp=_time(time, now))
+        records = [
+            Record(
+                delta, 0, value.partition("=")[0].encode() if arguments.get("keyed", False) else None, value.encode()
+            )
+            for delta, value in enumerate(batched)
+        ]
+        batch = build_batch(records, base_timestamp=_time(time, now))
         request = ProduceRequest(None, acks, TIMEOUT_MS, [(topic, None, [(number, memoryview(batch))])])
         response = await stage.channel(broker).request_raw(
             ApiKey.PRODUCE,
@@ -172,10 +180,11 @@ async def _write(stage: Stage, broker: str, arguments: Produce) -> None:
         )
         answer = response.topics[0][2][0]
         if answer.error_code != expected:
-            raise ScenarioFailed(f"{value!r}: {ErrorCode(answer.error_code).name}, not {expected.name}")
-        offsets.append(answer.base_offset)
+            raise ScenarioFailed(f"{batched[0]!r}: {ErrorCode(answer.error_code).name}, not {expected.name}")
+        found = {value: answer.base_offset + delta for delta, value in enumerate(batched)}
+        offsets += found.values()
         if acks == ACKS["all"] and expected is ErrorCode.NONE:
-            stage.acknowledged[value] = answer.base_offset
+            stage.acknowledged |= found
             stage.longest_write = max(stage.longest_write, clock.monotonic() - began)
     stage.recorder.add(
         EventKind.REQUEST,

@@ -4,7 +4,8 @@
 
     clean: {at: A, as: Seg-1, first: 0, last: 2, keep: [1, 2], map: {0: 4, 1: null}, leader_epoch: 0}
                                    copy the readable segments of these offsets as one segment with the records to
-                                   keep, which replaces them; without ``map`` it is an ordinary copy. Without
+                                   keep, which replaces them; without ``map`` it is an ordinary copy. ``to: 100`` in
+                                   place of ``map``: with the map of a leader that has cleaned up to there. Without
                                    ``leader_epoch`` the event has none, as from a broker without fences.
                                    ``pending: true``: it is not finished
     finish: {at: A, segment: Seg-1, leader_epoch: 0}     finish a pending one
@@ -28,6 +29,7 @@ Clean = TypedDict(
         "last": int,
         "keep": Sequence[int],
         "map": NotRequired[Mapping[int, int | None]],
+        "to": NotRequired[int],
         "leader_epoch": NotRequired[int],
         "pending": NotRequired[bool],
     },
@@ -52,8 +54,8 @@ async def _clean(stage: Stage, arguments: Clean) -> None:
         last=arguments["last"],
         keep=arguments["keep"],
         cleaner_offsets=[[epoch, offset] for epoch, offset in entries.items()],
+        **({"to": arguments["to"]} if "to" in arguments else {}),
         leader_epoch=arguments.get("leader_epoch", UNFENCED),
-        replaces=bool(entries),
     )
     stage.memory[arguments["as"]] = made["id"]
     stage.segments.take(arguments["as"], from_text(made["id"]))

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from milena.lab.scenarios.heads import all_scenarios
+from milena.lab.scenarios.heads import all_heads, all_scenarios
 from milena.lab.scenarios.script import ScriptError, load
 from tests.architecture.source import ROOT, text, tree
 
@@ -20,6 +20,7 @@ QUOTED = re.compile(r"`([^`\n]+)`")
 CODE = re.compile(r"(milena/[\w/]+\.py):([\w.]+)")
 TEST = re.compile(r"(tests/[\w/]+\.py)::(\w+(?:::\w+)?)")
 STEP = re.compile(r"(\w+)(?:@(\w+))?:(\d+) (.+)")
+DOCUMENTS = ("KIP-405", "KIP-279", "KIP-903", "KIP-1272")
 
 
 def references() -> list[str]:
@@ -49,7 +50,8 @@ def wrong_step(scenario: str, variant: str | None, number: int, words: str) -> s
         steps = load(scenario, variant).steps
     except ScriptError as error:
         return str(error)
-    if any(step.title.startswith(words) for step in steps):
+    title = steps[number - 1].title if 1 <= number <= len(steps) else None
+    if title is not None and title.startswith(words):
         return None
     known = "; ".join(f"{at} {step.title}" for at, step in enumerate(steps, 1))
     return f"{scenario}@{variant} has no step {number} {words}. There are: {known}"
@@ -85,3 +87,10 @@ def test_every_reference_has_a_known_form() -> None:
         or ((step := STEP.fullmatch(one)) and step[1] not in all_scenarios())
     ]
     assert not doubtful, "\n".join(doubtful)
+
+
+def test_the_page_has_every_scenario_of_the_documents() -> None:
+    named = {match[1] for one in references() if (match := re.match(r"(\w+)(?:[@:]|$)", one))}
+    scenarios = [head.id for head in all_heads() if head.document.startswith(DOCUMENTS)]
+    assert scenarios
+    assert [one for one in scenarios if one not in named] == []

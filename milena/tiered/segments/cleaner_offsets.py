@@ -110,20 +110,20 @@ def holds(offsets: CleanerOffsets, bounds: Iterable[CleanerOffsets]) -> bool:
 def _judges_as(later: CleanerOffsets, earlier: CleanerOffsets) -> bool:
     """Return whether ``later``, a map of the same or a later leader, contradicts each map that ``earlier`` contradicts.
     It does if both have the same entries for all leaders before the author of ``earlier``: its own entry contradicts no
-    map, since ``earlier`` is only compared with maps of former leaders."""
+    map, since ``earlier`` is only compared with maps of former leaders. Then ``later`` has a further entry, since its
+    author is not before that of ``earlier``."""
     first = bisect_left(later, earlier[0].epoch, key=_EPOCH)
     end = first + len(earlier) - 1
-    if later[0].epoch > earlier[0].epoch or later[first:end] != earlier[:-1]:
-        return False
-    return end >= len(later) or later[end].epoch >= author(earlier)
+    return later[first:end] == earlier[:-1] and later[end].epoch >= author(earlier)
 
 
 def _continues(later: CleanerOffsets, earlier: CleanerOffsets) -> bool:
-    """Whether ``later`` has all entries of ``earlier``, the last one perhaps with a higher offset: then it does not
-    contradict it. This is the usual case, and faster to decide than ``contradicts``, which compares each entry."""
+    """Whether ``later``, a map of a later leader, has all entries of ``earlier``, the last one perhaps with a higher
+    offset: then it does not contradict it. This is the usual case, and faster to decide than ``contradicts``, which
+    compares each entry."""
     first = bisect_left(later, earlier[0].epoch, key=_EPOCH)
     end = first + len(earlier) - 1
-    if end >= len(later) or later[first:end] != earlier[:-1]:
+    if later[first:end] != earlier[:-1]:
         return False
     (epoch, offset), (_, own) = later[end], earlier[-1]
     return epoch == author(earlier) and (own is None or (offset is not None and offset >= own))

@@ -164,6 +164,24 @@ def test_cordoned_directories_are_noted_when_they_change() -> None:
     assert failure.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
 
 
+def test_directories_are_not_cordoned_any_more_if_a_heartbeat_does_not_list_them() -> None:
+    cluster = Cluster(1)
+    cluster.beat(1, cordoned_dirs=(directory(1),))
+    cluster.beat(1, cordoned_dirs=())
+    assert cluster.state.image.brokers[1].cordoned == ()
+
+
+def test_a_replica_leads_again_if_another_directory_fails_before_its_broker_is_unfenced() -> None:
+    cluster = Cluster()
+    cluster.start_broker(1, dirs=2)
+    key = (cluster.assign_topic(1), 0)
+    cluster.commit(assign(cluster.state, NodeId(1), cluster.state.image.brokers[1].epoch, {directory(1, 1): [key]}))
+    cluster.beat(1, want_fence=True)
+    assert cluster.partition().leader == -1
+    cluster.beat(1, offline_dirs=(directory(1),))
+    assert cluster.partition().leader == 1
+
+
 @pytest.mark.parametrize("elr", [0, 1])
 def test_a_replica_whose_directory_fails_before_its_broker_is_unfenced_does_not_lead(elr: int) -> None:
     cluster = Cluster(features={"eligible.leader.replicas.version": elr})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any
 from uuid import UUID
 
@@ -129,6 +129,51 @@ def test_a_reassignment_ends_when_all_added_replicas_are_in_sync() -> None:
         "removing": (),
         "adding": (),
     }
+
+
+def test_a_reassignment_that_only_adds_replicas_ends() -> None:
+    subject = partition(isr=ids(1, 2), adding=ids(3))
+    assert change(subject, isr=ids(1, 2, 3)) == {"isr": ids(1, 2, 3), "adding": ()}
+
+
+def test_a_reassignment_can_replace_the_only_replica() -> None:
+    subject = partition(replicas=ids(1, 2), isr=ids(1), removing=ids(1), adding=ids(2))
+    got = change(subject, isr=ids(1, 2))
+    assert got is not None
+    assert (got["leader"], got["isr"], got["replicas"], got["adding"]) == (2, ids(2), ids(2), ())
+
+
+def test_a_reassignment_that_removes_no_more_than_it_adds_waits_only_for_the_added_replicas() -> None:
+    subject = partition(replicas=ids(1, 2, 3, 4), isr=ids(1, 2, 4), removing=ids(1), adding=ids(4))
+    got = change(subject, alive=(1, 2, 3, 4))
+    assert got is not None
+    assert (got["isr"], got["replicas"]) == (ids(2, 4), ids(2, 3, 4))
+
+
+def test_a_reassignment_that_removes_more_than_it_adds_waits_for_all_remaining_replicas() -> None:
+    assert change(partition(isr=ids(1, 2), removing=ids(1))) is None
+
+
+def test_an_unclean_election_empties_the_elr_and_ignores_the_target_isr() -> None:
+    subject = partition(isr=ids(1, 2), elr=ids(2))
+    got = change(subject, alive=(3,), isr=ids(1), election=Election.UNCLEAN, elr_enabled=True, min_isr=3)
+    assert got == {"leader": 3, "isr": ids(3), "elr": (), "recovery_state": RECOVERING}
+
+
+def test_without_elr_the_fields_of_elr_have_no_effect_and_are_emptied() -> None:
+    assert change(partition(isr=(), leader=-1, last_known_elr=ids(3))) is None
+    assert change(partition(isr=ids(1), elr=ids(2))) == {"elr": ()}
+
+
+def test_before_3_6_other_changes_do_not_bump_the_leader_epoch() -> None:
+    assert change(partition(), bump_on_isr_shrink=True) is None
+    assert change(partition(), isr=ids(2, 1, 3), bump_on_isr_shrink=True) == {"isr": ids(2, 1, 3)}
+    got = change(partition(), alive=(2, 3), isr=ids(2, 3), bump_on_isr_shrink=True)
+    assert got == {"leader": 2, "isr": ids(2, 3)}
+
+
+def test_a_partition_without_directories_keeps_none() -> None:
+    assert change(replace(partition(), directories=()), isr=ids(1, 2)) == {"isr": ids(1, 2)}
 
 
 def test_losing_a_replica_bumps_the_epoch_of_a_leader_that_stays() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -129,6 +130,20 @@ def test_with_elr_a_clean_restart_without_a_directory_ends_the_eligibility_of_wh
     cluster.now += 10
     cluster.register(1, run=1, previous_epoch=epoch, log_dirs=(directory(1, 1 if gone else 0),))
     assert (cluster.partition().isr, cluster.partition().elr) == ((), () if gone else (1,))
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_with_elr_a_replica_without_a_known_directory_stays_eligible_after_a_clean_restart(known: bool) -> None:
+    """Its directory is not assigned yet, or the partition is of a version without directories."""
+    cluster = Cluster(2, features={"eligible.leader.replicas.version": 1})
+    topic_id = cluster.assign_topic(1, 2, isr=[1])
+    directories = (UNASSIGNED_DIR, UNASSIGNED_DIR) if known else ()
+    partition = replace(cluster.partition(), directories=directories)
+    cluster.state.image.topics_by_id[topic_id].partitions[0] = partition
+    epoch = cluster.state.image.brokers[1].epoch
+    cluster.now += 10
+    cluster.register(1, run=1, previous_epoch=epoch)
+    assert (cluster.partition().isr, cluster.partition().elr) == ((), (1,))
 
 
 @pytest.mark.parametrize("elr", [0, 1])

@@ -100,6 +100,21 @@ def test_a_rejected_replacement_replaces_nothing() -> None:
     assert cleanings.count(source) and not cleanings.count(stale)
 
 
+def test_deleted_segments_leave_their_maps() -> None:
+    source = segment(1, 0, 99, {0: 0}, state=FINISHED)
+    left = Cleanings.left_by([cleaned(2, {0: 100}, source), source])
+    assert list(left.deleted) == list(left.maps) == [offsets({0: 100})]
+    assert not left.replaced
+
+
+def test_an_exclusion_names_the_furthest_maps() -> None:
+    source = segment(1, 0, 99, {0: 0}, state=FINISHED)
+    stale = cleaned(2, {0: 123})
+    cleanings = Cleanings.of([stale, cleaned(3, {0: 100, 1: 155}, source), cleaned(4, {0: 100, 1: 199}, source)])
+    assert cleanings.exclusion(stale) == (offsets({0: 100, 1: 199}), None)
+    assert cleanings.exclusion(source) == (None, offsets({0: 100, 1: 199}))
+
+
 def test_a_rejected_map_rejects_none() -> None:
     """The leader of epoch 2 has seen what that of epoch 0 did, and not what that of epoch 1 did, which had not."""
     first, second, third = cleaned(1, {0: 123}), cleaned(2, {0: 100, 1: 155}), cleaned(3, {0: 123, 2: 300})

@@ -1,4 +1,4 @@
-"""The lab commands of a broker, except those for fault rules: they inspect replicas and run maintenance work.
+"""The lab commands of a broker, except those for fault rules: they inspect replicas.
 ``milena.node.serving.lab_catalog`` describes them."""
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from milena.broker.observation import Observation
 from milena.broker.replica.description import describe
+from milena.broker.work_lab_commands import Worked, WorkLabCommands
 from milena.node.metadata.image_digest import image_digest
 from milena.protocol.records.batch import iter_batches
 from milena.protocol.records.records import iter_records, offset_of
@@ -15,41 +16,22 @@ from milena.protocol.types import Offset
 from milena.protocol.uuids import to_text
 
 if TYPE_CHECKING:
-    from milena.broker.follower.fetchers import Fetchers
     from milena.broker.metadata.own_changes import OwnChanges
     from milena.broker.reading.remote_reads import RemoteReads
-    from milena.broker.replica.partitions import PartitionSet
-    from milena.node.metadata.image import MetadataImage
     from milena.node.metrics import Metrics
-    from milena.runtime.context import Runtime
-    from milena.storage.log.unified_log import UnifiedLog
-    from milena.storage.manager.log_manager import LogManager
-    from milena.tiered.work.tier_manager import RemoteLogManager
 
 READ_BYTES: Final = 1 << 20
 
 
-class Inspected(Protocol):
+class Inspected(Worked, Protocol):
     """What the commands use of the broker."""
 
-    @property
-    def fetchers(self) -> Fetchers: ...
-    @property
-    def image(self) -> MetadataImage: ...
-    @property
-    def logs(self) -> LogManager: ...
     @property
     def metrics(self) -> Metrics: ...
     @property
     def own_changes(self) -> OwnChanges: ...
     @property
-    def partitions(self) -> PartitionSet: ...
-    @property
     def remote_reads(self) -> RemoteReads | None: ...
-    @property
-    def runtime(self) -> Runtime: ...
-    @property
-    def tier(self) -> RemoteLogManager | None: ...
 
 
 class BrokerLabCommands:
@@ -59,13 +41,9 @@ class BrokerLabCommands:
         self._node = node
 
     def table(self) -> dict[str, Callable[..., object]]:
-        return {
+        own: dict[str, Callable[..., object]] = {
             "describe_partition": self.describe_partition,
             "read_log": self.read_log,
-            "roll": self.roll,
-            "flush": self.flush,
-            "retention": self.retention,
-            "tiering": self.tiering,
             "remote_segments": self.remote_segments,
             "remote_reads": self.remote_reads,
             "cleaner_offsets": self.cleaner_offsets,
@@ -77,6 +55,7 @@ class BrokerLabCommands:
             "erase_tier": self.erase_tier,
             "observe": Observation(self._node).observe,
         }
+        return own | WorkLabCommands(self._node).table()
 
     def describe_partition(self, topic: str, partition: int) -> dict[str, object]:
         replica = self._node.partitions.get(topic, partition)
@@ -107,27 +86,6 @@ class BrokerLabCommands:
                     ]
                 position = Offset(batch.last_offset + 1)
         return records[:max]
-
-    def roll(self, topic: str, partition: int) -> dict[str, int]:
-        return {"base_offset": self._node.partitions.get(topic, partition).online_log.roll().base_offset}
-
-    async def flush(self, topic: str, partition: int) -> dict[str, int]:
-        log = self._node.partitions.get(topic, partition).online_log
-        await self._node.logs.flush(log)
-        return {"recovery_point": log.recovery_point}
-
-    def retention(self) -> dict[str, int]:
-        now = self._node.runtime.clock.time_ms()
-        deleted = {f"{log.topic}-{log.partition}": log.delete_old_segments(now) for log in list(self._node.logs)}
-        return {name: count for name, count in deleted.items() if count}
-
-    async def tiering(self, topic: str, partition: int) -> dict[str, int]:
-        replica = self._node.partitions.get(topic, partition)
-        if self._node.tier is not None:
-            from milena.broker.tier_lab_commands import work_now
-
-            await work_now(self._node.tier, replica)
-        return _bounds_in_tier(replica.online_log)
 
     async def remote_segments(self, topic: str, partition: int) -> list[dict[str, object]]:
         replica = self._node.partitions.get(topic, partition)
@@ -168,11 +126,3 @@ class BrokerLabCommands:
     def image(self) -> dict[str, object]:
         image = self._node.image
         return {"offset": image.offset, "epoch": image.epoch, "digest": image_digest(image)}
-
-
-def _bounds_in_tier(log: UnifiedLog) -> dict[str, int]:
-    return {
-        "log_start_offset": log.log_start_offset,
-        "local_log_start_offset": log.local_log_start_offset,
-        "highest_offset_in_remote_storage": log.highest_offset_in_remote_storage,
-    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from milena.broker.replica.partition import Partition
+from milena.config.tiered_rules import COMPACTION_ENABLE
 from milena.protocol.uuids import from_text, to_text
 from milena.tiered.cleaning.window import map_at_start
 from milena.tiered.rebuilding.rebuilt_metadata import placeholder
@@ -18,6 +19,18 @@ async def work_now(manager: RemoteLogManager, partition: Partition) -> None:
     """Run all work for the partition in the tier once, as leader or follower. Raises ValueError if it fails."""
     try:
         await manager.run_now(partition)
+    except FAILURES as error:
+        raise ValueError(str(error)) from error
+
+
+async def job_now(manager: RemoteLogManager, partition: Partition, name: str) -> None:
+    """Run one job of a leader in the tier once. Raises ValueError if it fails, or if the leader does not have it."""
+    role, of_partition = manager.role_of(partition), f"{partition.topic}-{partition.index}"
+    if role is None:
+        raise ValueError(f"{of_partition} is not in the tier: {partition.topic} has no remote.storage.enable=true")
+    try:
+        if not await manager.run_job_now(role, name):
+            raise ValueError(f"the job {name} of {of_partition} is not enabled ({COMPACTION_ENABLE})")
     except FAILURES as error:
         raise ValueError(str(error)) from error
 

@@ -106,5 +106,5 @@ def test_milena_keeps_all_records(tmp_path: Path) -> None:
         wait_until(lambda: kept.first() == 0, "the node to lead again")
         for _ in range(LOOKS):
             cluster.lab_commands(1).call("tiering", topic=TOPIC, partition=0)
-            cluster.lab_commands(1).call("retention")
+            cluster.lab_commands(1).call("retain")
         assert (kept.first(), kept.local(), kept.remote()) == (0, local, remote)

@@ -91,7 +91,7 @@ def test_a_segment_expires_locally_and_in_the_tier_in_the_same_millisecond(seed:
             await asyncio.sleep((moment - clock.time_ms() - 2) / 1000)
             while clock.time_ms() < moment:  # noqa: ASYNC110 - the clock has fractions of a millisecond
                 await asyncio.sleep(0.0001)
-            await lab_commands.call("retention")
+            await lab_commands.call("retain")
             assert clock.time_ms() == moment
             await lab_commands.call("tiering", topic="t", partition=0)
             return in_tier(cluster), int(log_of(cluster).log_start_offset), bases(cluster)

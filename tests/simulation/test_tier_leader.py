@@ -393,7 +393,7 @@ def test_lab_commands_describe_the_tier_and_run_its_tasks() -> None:
         [segment] = await lab_commands.call("remote_segments", topic="t", partition=0)
         assert (segment["start_offset"], segment["end_offset"], segment["epochs"]) == (0, 3, [[0, 0]])
         assert (segment["state"], segment["broker"], segment["on_lineage"]) == ("COPY_SEGMENT_FINISHED", 1, True)
-        assert await lab_commands.call("retention") == {"t-0": 1}
+        assert await lab_commands.call("retain") == {"t-0": 1}
         cluster.world.tier.fail(COPIES, errno.EIO)
         await write(client, 4, first=6)
         with pytest.raises(LabCommandError, match="cannot copy segment"):

@@ -216,7 +216,9 @@ class Fetchers:
             for topic, index in sorted(self._assignments)
         ]
 
-    def _followers(self) -> Iterable[FollowerState]:
+    @property
+    def followers(self) -> Iterable[FollowerState]:
+        """The followers of all partitions that are fetched."""
         return (follower for follower, _ in self._assignments.values())
 
     def _register_gauges(self) -> None:
@@ -224,7 +226,7 @@ class Fetchers:
         client = {"clientid": "Replica"}
         gauge(
             f"{manager}_maxlag",
-            lambda: max((follower.lag for follower in self._followers()), default=0),
+            lambda: max((follower.lag for follower in self.followers), default=0),
             "The largest lag of a followed partition, in records.",
             **client,
         )
@@ -236,7 +238,7 @@ class Fetchers:
         )
         gauge(
             f"{manager}_failedpartitionscount",
-            lambda: sum(follower.state is FetchState.FAILED for follower in self._followers()),
+            lambda: sum(follower.state is FetchState.FAILED for follower in self.followers),
             "Partitions that are not fetched until the metadata has another leader epoch.",
             **client,
         )
@@ -251,5 +253,5 @@ class Fetchers:
         )
 
     def _partitions_by_state(self) -> list[tuple[dict[str, str], float]]:
-        counts = Counter(follower.state for follower in self._followers())
+        counts = Counter(follower.state for follower in self.followers)
         return [({"state": state.value}, counts[state]) for state in FetchState]

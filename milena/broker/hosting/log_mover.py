@@ -8,7 +8,7 @@ Copying the last bytes and replacing the log happen without a yield, so that no 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -122,6 +122,11 @@ class LogMover:
 
     def start(self, tasks: Tasks) -> None:
         tasks.keep(self._run, name="log mover")
+
+    @property
+    def moving(self) -> Sequence[Partition]:
+        """The replicas that are being moved."""
+        return list(self._moves)
 
     def move(self, partition: Partition, target: LogDir) -> None:
         """Start moving a replica to ``target``, or continue; a move to another directory is cancelled. If the log is in

@@ -52,7 +52,7 @@ async def _segments(stage: Stage, partition: Partition) -> dict[UUID, Fields]:
 
 async def _retention(stage: Stage, brokers: str | list[str]) -> None:
     for broker in _all(brokers):
-        await stage.command(broker, "retention")
+        await stage.command(broker, "retain")
 
 
 async def _close(stage: Stage, _arguments: None) -> None:

@@ -283,6 +283,22 @@ _STATE: Final = (
 )
 
 NOT_UNDONE: Final = "it cannot be undone"
+TIER_BOUNDS: Final = "`log_start_offset`, `local_log_start_offset` and `highest_offset_in_remote_storage`"
+
+
+def _in_tier(name: str, summary: str) -> LabCommandDescription:
+    """One job of a leader in the tier."""
+    return LabCommandDescription(
+        name,
+        f"{summary[:-1]}; only on the leader.",
+        (TOPIC, PARTITION),
+        returns=TIER_BOUNDS,
+        undo=NOT_UNDONE,
+        nodes=BROKER,
+        group=WORK,
+    )
+
+
 _WORK: Final = (
     LabCommandDescription(
         "roll",
@@ -303,19 +319,50 @@ _WORK: Final = (
         group=WORK,
     ),
     LabCommandDescription(
-        "retention",
-        "Delete expired local segments of all logs here.",
+        "retain",
+        "Delete expired local segments; `expire` does so in the tier.",
+        (
+            Argument("topic", "string", "the topic's name; all logs here without it", None),
+            Argument("partition", "integer", "the partition's number; all of the topic without it", None),
+        ),
         returns="how many were deleted by `TOPIC-PARTITION`",
         undo=NOT_UNDONE,
         nodes=BROKER,
         group=WORK,
     ),
     LabCommandDescription(
+        "compact",
+        "Clean the closed segments of a compacted log here, at any dirty ratio; `clean` does so in the tier.",
+        (TOPIC, PARTITION),
+        returns="`cleaned_to`, the first offset that is not cleaned or null, and the figures of the round",
+        undo=NOT_UNDONE,
+        nodes=BROKER,
+        group=WORK,
+    ),
+    _in_tier("copy", "Copy the closed segments to the tier that the leader has not copied yet."),
+    _in_tier("expire", "Delete expired segments of the partition in the tier, and those that it no longer needs."),
+    _in_tier("clean", "Clean a compacted partition in the tier, at any dirty ratio."),
+    LabCommandDescription(
         "tiering",
         "Do all work of this replica in the tier: a leader copies, expires and cleans, a follower learns of copies.",
         (TOPIC, PARTITION),
-        returns="`log_start_offset`, `local_log_start_offset` and `highest_offset_in_remote_storage`",
+        returns=TIER_BOUNDS,
         undo=NOT_UNDONE,
+        nodes=BROKER,
+        group=WORK,
+    ),
+    LabCommandDescription(
+        "busy",
+        "List what the broker has not finished: copies, expirations and cleanings, followers, changes of the ISR.",
+        returns="`reasons`, a list of sentences that is empty if the broker is idle, and `metadata_offset`",
+        nodes=BROKER,
+        group=WORK,
+    ),
+    LabCommandDescription(
+        "wait_idle",
+        "Wait until the broker has finished everything that `busy` lists.",
+        (Argument("seconds", "number", "the longest time to wait; after that it is an error", 30.0),),
+        returns="what `busy` returns",
         nodes=BROKER,
         group=WORK,
     ),

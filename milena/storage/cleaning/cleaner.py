@@ -106,6 +106,15 @@ class Cleaner:
     def _may_clean(self, log: UnifiedLog) -> bool:
         return self.may_delete(log) and not may_have_been_tiered(log) and log.folder not in self.in_progress.values()
 
+    def obstacle(self, log: UnifiedLog) -> str:
+        """Return a sentence that says why a log cannot be cleaned now."""
+        name = f"{log.topic}-{log.partition}"
+        if not log.config.compacted:
+            return f"{name} is not compacted: its cleanup.policy is {','.join(log.config.cleanup_policy)}"
+        if may_have_been_tiered(log):
+            return f"{name} is cleaned in the tier only"
+        return f"{name} cannot be cleaned: {self.uncleanable.get(log, 'it is moving, offline or being deleted')}"
+
     def may_delete(self, log: UnifiedLog) -> bool:
         """Whether the cleaner may delete old segments of this compacted log now. A tiered log is left to the periodic
         retention."""

@@ -240,6 +240,27 @@ class LogCleaner:
         )
         return log.cleaned_to is not None and log.cleaned_to > chosen.cleanable.first_dirty
 
+    async def clean_now(self, log: UnifiedLog) -> Figures | None:
+        """Clean a log now, regardless of its dirty ratio. Returns None if nothing is dirty. Raises ValueError if it
+        cannot be cleaned."""
+        while log in self.cleaner.in_progress:
+            await self._runtime.clock.sleep(SHORTEST_BACKOFF)
+        chosen = self.cleaner.look(log, self._now())
+        if chosen is None:
+            raise ValueError(self.cleaner.obstacle(log))
+        if not chosen.cleanable_bytes:
+            return None
+        worker = self._runtime.disk.worker()
+        worker.set_urgent(True)
+        try:
+            figures = await self.cleaner.clean(log, self._runtime.clock.time_ms(), worker, partial(self._paced, None))
+        finally:
+            worker.end()
+        await worker.ended()
+        if figures is None:
+            raise ValueError(f"{log.topic}-{log.partition} was not cleaned: the node's log says why")
+        return figures
+
     async def _paced(self, progress: Progress | None, amount: int) -> None:
         """Wait for the throttle. Raises Starved unless the round is urgent."""
         if progress is not None:

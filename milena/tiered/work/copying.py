@@ -72,14 +72,7 @@ async def copy_round(tier: Tier, role: ReplicaRole) -> None:
         return
     if not await update_from_metadata(tier, role, log):
         return
-    bases = [segment.base_offset for segment in log.segments]
-    found = candidates(
-        bases,
-        copied=log.highest_offset_in_remote_storage,
-        log_start=log.log_start_offset,
-        stable=log.last_stable_offset,
-    )
-    found = _due(found, log, tier.runtime.clock.time_ms())
+    found = due_segments(log, tier.runtime.clock.time_ms())
     if found:
         await check_place(tier, role)  # before anything is announced
         await _remove_work_orders(tier, role)
@@ -103,8 +96,15 @@ async def copy_round(tier: Tier, role: ReplicaRole) -> None:
                 return
 
 
-def _due(found: list[CandidateSegment], log: UnifiedLog, now_ms: int) -> list[CandidateSegment]:
-    """Return the first candidates, as many as have reached the lag of the topic's configuration."""
+def due_segments(log: UnifiedLog, now_ms: int) -> list[CandidateSegment]:
+    """Return the segments to copy now, oldest first: those that are eligible and have reached the lag of the topic's
+    configuration."""
+    found = candidates(
+        [segment.base_offset for segment in log.segments],
+        copied=log.highest_offset_in_remote_storage,
+        log_start=log.log_start_offset,
+        stable=log.last_stable_offset,
+    )
     lag = CopyLag(log.config.copy_lag_ms, log.config.copy_lag_bytes)
     if not found or lag.ms == 0 or lag.bytes == 0:
         return found

@@ -45,6 +45,13 @@ class TierCleaner:
 
     async def round(self, _tier: Tier, role: ReplicaRole) -> None:
         """Clean one partition if it is due. Raises the errors in ``FAILURES``."""
+        await self._round(role, at_any_ratio=False)
+
+    async def clean_now(self, role: ReplicaRole) -> None:
+        """As ``round``, regardless of ``min.cleanable.dirty.ratio``."""
+        await self._round(role, at_any_ratio=True)
+
+    async def _round(self, role: ReplicaRole, *, at_any_ratio: bool) -> None:
         log = role.log
         if log is None or not log.config.compacted:
             self.forget(role)
@@ -57,7 +64,7 @@ class TierCleaner:
             return  # a pass of the replica's former role still uses the folder
         in_use.add(place)
         try:
-            await self._clean(role, log)
+            await self._clean(role, log, at_any_ratio=at_any_ratio)
         finally:
             in_use.discard(place)
 
@@ -65,9 +72,9 @@ class TierCleaner:
         """Forget since when the partition is due: the role has ended, or the partition is not compacted any more."""
         self._urgency.forget(role)
 
-    async def _clean(self, role: ReplicaRole, log: UnifiedLog) -> None:
+    async def _clean(self, role: ReplicaRole, log: UnifiedLog, *, at_any_ratio: bool) -> None:
         cleaned_to = Offset(0)
-        while (window := await self._due(role, log)) is not None and window.first_dirty >= cleaned_to:
+        while (window := await self._due(role, log, at_any_ratio)) is not None and window.first_dirty >= cleaned_to:
             if not (self._tier.copies.may_begin and role.attempts.may_begin):
                 return
             await check_place(self._tier, role)
@@ -79,7 +86,7 @@ class TierCleaner:
                 return
             cleaned_to = done.cleaned_to
 
-    async def _due(self, role: ReplicaRole, log: UnifiedLog) -> Window | None:
+    async def _due(self, role: ReplicaRole, log: UnifiedLog, at_any_ratio: bool) -> Window | None:
         """Return the window to clean now; None if it is not dirty enough, or if the role has ended."""
         if not role.holds(log) or not _may_clean(self._tier, role, log):
             return None
@@ -98,7 +105,8 @@ class TierCleaner:
         window = old_enough(Window(found, dirty_from, copied_again), log.config, now)
         found_dirty = dirtiness(window, log.config, now)
         role.figures.dirty_ratio = found_dirty.ratio
-        is_due = window.end > window.first_dirty and found_dirty.is_due(log.config.min_cleanable_dirty_ratio)
+        least_ratio = 0.0 if at_any_ratio else log.config.min_cleanable_dirty_ratio
+        is_due = window.end > window.first_dirty and found_dirty.is_due(least_ratio)
         self._urgency.note(role, is_due=is_due)
         role.needs_cleaning_urgently = self._urgency.is_urgent(role, found_dirty.overdue_ms)
         return window if is_due else None

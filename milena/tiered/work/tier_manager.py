@@ -28,7 +28,7 @@ from milena.tiered.segments.segment_metadata import (
 from milena.tiered.shared.pool import Pool
 from milena.tiered.shared.tier import FAILURES, HostedReplica, Tier
 from milena.tiered.store.remote_storage import RemoteStorageError, cancellation_errors
-from milena.tiered.work.copying import INTERVAL, copy_round
+from milena.tiered.work.copying import INTERVAL, copy_round, due_segments
 from milena.tiered.work.expiration import erase, expire_round
 from milena.tiered.work.gauges import TierGauges
 from milena.tiered.work.log_updates import follow_round
@@ -39,6 +39,7 @@ Round: TypeAlias = Callable[[Tier, ReplicaRole], Awaitable[None]]
 NOT_READY_PAUSE: Final = 1.0
 """Seconds between two checks whether the metadata is known."""
 INITIAL_DELAY: Final = "internal.remote.log.manager.task.initial.delay.ms"
+CLEAN: Final = "clean"
 ERASING_ATTEMPTS: Final = 10
 READY_TO_ERASE: Final = 120.0
 """Seconds within which the metadata of a partition whose segments are all to be deleted must become known."""
@@ -217,7 +218,7 @@ class RemoteLogManager:
         if role.leads:
             jobs = (Job("copy", self.copying, copy_round), Job("expire", self.expiring, expire_round))
             if self.tier.config().get_bool(COMPACTION_ENABLE):
-                return (*jobs, Job("clean", self.cleaning, self._cleaner.round))
+                return (*jobs, Job(CLEAN, self.cleaning, self._cleaner.round))
             return jobs
         return (Job("follow", self.following, follow_round),)
 
@@ -281,12 +282,43 @@ class RemoteLogManager:
         role = self.role_of(replica)
         if role is None:
             return
-        await self.ready(role)
-        self.tier.copies.forget()
-        role.attempts.forget()
+        await self._prepare(role)
         for job in self._jobs.get(role, ()):
             async with job.running:
                 await job.work(self.tier, role)
+
+    async def run_job_now(self, role: ReplicaRole, name: str) -> bool:
+        """Run one round of a leader's job now: ``copy``, ``expire``, or ``clean`` at any dirty ratio. Returns whether
+        it has the job. Raises the errors of the round."""
+        await self._prepare(role)
+        for job in self._jobs.get(role, ()):
+            if job.name == name:
+                async with job.running:
+                    await (self._cleaner.clean_now(role) if name == CLEAN else job.work(self.tier, role))
+                return True
+        return False
+
+    async def _prepare(self, role: ReplicaRole) -> None:
+        """Wait for the metadata, and end the pauses after failed copies."""
+        await self.ready(role)
+        self.tier.copies.forget()
+        role.attempts.forget()
+
+    def unfinished(self) -> Iterator[str]:
+        """Yield a sentence for each task that runs, waits for its turn, or has segments to copy."""
+        now = self.tier.runtime.clock.time_ms()
+        for role, jobs in list(self._jobs.items()):
+            name = f"{role.partition.topic}-{role.partition.partition}"
+            yield from (f"{name}: {job.name} in the tier is running" for job in jobs if job.running.locked())
+            log = role.log
+            if not self.tier.metadata.is_ready(role.partition):
+                yield f"{name}: the remote log metadata has not been read yet"
+            elif role.leads and role.may_copy and log is not None and log.remote_copy_enabled:
+                count = len(due_segments(log, now))
+                if count:
+                    yield f"{name}: segments to copy: {count}"
+        for partition in self._erasing:
+            yield f"{partition.topic}-{partition.partition}: segments are being deleted from the tier"
 
     @property
     def _interval(self) -> float:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+
+import pytest
 
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache, ServedSegment
@@ -61,6 +64,22 @@ def test_a_withdrawal_makes_a_segment_readable_and_nothing_else() -> None:
     assert cache.at_risk() == []
 
 
+def test_a_cleaned_segment_whose_copy_was_not_finished_has_no_effect() -> None:
+    replaced = segment(1, 0, 9, {0: 0})
+    cache = copied(replaced)
+    unfinished = replace(segment(2, 0, 9, {0: 0}), cleaned=offsets({0: 10}), replaces=(replaced.id,))
+    assert cache.apply(unfinished)
+    assert cache.apply(update(unfinished, DELETING))
+    assert not cache.cleanings
+    assert [cache.serves(one) for one in cache.segments()] == [True, False]
+
+
+def test_a_segment_whose_last_record_has_the_time_is_found_by_it() -> None:
+    cache = copied(segment(1, 0, 9, {0: 0}, max_timestamp_ms=1000), segment(2, 10, 19, {0: 10}, max_timestamp_ms=2000))
+    every = cache.with_timestamp(1000, Offset(0), leader_epochs=epochs({0: 0}), log_end=LOG_END)
+    assert [one.segment.id.int for one in every] == [1, 2]
+
+
 def test_the_end_is_after_all_listed_segments() -> None:
     assert RemoteLogMetadataCache().end() == 0
     assert copied(segment(1, 0, 9, {0: 0}), segment(2, 3, 5, {1: 3})).end() == 10
@@ -74,16 +93,27 @@ def test_a_segment_that_a_cleaning_replaced_neither_counts_nor_serves() -> None:
     assert [cache.counts(one) for one in cache.segments()] == [False, True, True]
 
 
-def test_offsets_after_the_end_of_an_epoch_in_the_leaders_log_hide_no_segment_of_the_next_epoch() -> None:
+def drawn(served: Iterable[ServedSegment]) -> list[tuple[int, int, int]]:
+    return [(one.segment.id.int, one.first, one.last) for one in served]
+
+
+@pytest.mark.parametrize("former", [segment(2, 15, 19, {0: 15}), segment(2, 10, 19, {0: 10})])
+def test_what_a_former_leader_wrote_after_the_end_of_an_epoch_hides_no_segment_of_the_next_epoch(
+    former: RemoteLogSegmentMetadata,
+) -> None:
     """The former leader of epoch 0 wrote more in it than the leader's log has."""
-    cache = copied(segment(1, 0, 4, {0: 0}), segment(2, 15, 19, {0: 15}), segment(3, 12, 14, {1: 12}))
-    leader = epochs({0: 0, 1: 10})
-    expected = [(1, 0, 4), (3, 12, 14)]
-
-    def drawn(served: list[ServedSegment]) -> list[tuple[int, int, int]]:
-        return [(one.segment.id.int, one.first, one.last) for one in served]
-
-    assert drawn(list(cache.served(Offset(0), leader_epochs=leader, log_end=LOG_END))) == expected
+    cache = copied(segment(1, 0, 9, {0: 0}), former, segment(3, 12, 14, {1: 12}))
+    leader = epochs({0: 0, 1: 10, 2: 20})
+    expected = [(1, 0, 9), (3, 12, 14)]
+    assert drawn(cache.served(Offset(0), leader_epochs=leader, log_end=LOG_END)) == expected
     assert drawn(cache.all_served(Offset(0), leader_epochs=leader, log_end=LOG_END)) == expected
     assert cache.segment_for(Offset(15), leader_epochs=leader, log_end=LOG_END) is None
     assert cache.highest_offset_for_epoch(LeaderEpoch(0)) == 19
+
+
+def test_all_served_segments_are_those_after_all_cleanings() -> None:
+    first, second = segment(1, 0, 9, {0: 0}), segment(2, 10, 19, {0: 10})
+    cleaned = replace(segment(3, 0, 19, {0: 0}), cleaned=offsets({0: 20}), replaces=(first.id, second.id))
+    for listed in ((first, second, cleaned), (cleaned, first, second)):
+        found = copied(*listed).all_served(Offset(0), leader_epochs=epochs({0: 0}), log_end=LOG_END)
+        assert drawn(found) == [(3, 0, 19)]

@@ -1,4 +1,4 @@
-"""Each reference of docs/documents.md exists: the code, the step of a scenario, the test.
+"""Each reference of docs/documents.md exists: the code, the step of a scenario, the test. docs/scenarios.md lists all.
 
 References are in backticks: ``milena/a/b.py:Class.name``, ``scenario:4 beginning of the step's title``, with
 ``scenario@variant`` for another variant than the first, and ``tests/a/test_b.py::test_name``.
@@ -20,6 +20,8 @@ QUOTED = re.compile(r"`([^`\n]+)`")
 CODE = re.compile(r"(milena/[\w/]+\.py):([\w.]+)")
 TEST = re.compile(r"(tests/[\w/]+\.py)::(\w+(?:::\w+)?)")
 STEP = re.compile(r"(\w+)(?:@(\w+))?:(\d+) (.+)")
+ROW = re.compile(r"^\| (`[^|]+) \|", re.MULTILINE)
+"""The first cell of a table's row."""
 DOCUMENTS = ("KIP-405", "KIP-279", "KIP-903", "KIP-1272")
 
 
@@ -87,6 +89,14 @@ def test_every_reference_has_a_known_form() -> None:
         or ((step := STEP.fullmatch(one)) and step[1] not in all_scenarios())
     ]
     assert not doubtful, "\n".join(doubtful)
+
+
+def test_the_list_of_scenarios_is_complete() -> None:
+    listed = {name for row in ROW.findall(text(Path("docs/scenarios.md"))) for name in QUOTED.findall(row)}
+    prefixes = tuple(name.removesuffix("*") for name in listed if name.endswith("*"))
+    missing = [one for one in all_scenarios() if one not in listed and not one.startswith(prefixes)]
+    unknown = [one for one in listed if not one.endswith("*") and one not in all_scenarios()]
+    assert (missing, unknown) == ([], [])
 
 
 def test_the_page_has_every_scenario_of_the_documents() -> None:

@@ -16,11 +16,12 @@ from starlette.staticfiles import StaticFiles
 
 from milena import VERSION
 from milena.command_line.errors import UserError
-from milena.console import reading
+from milena.console import clusters, nodes, reading, scenarios, topics
 from milena.console.context import Context
 from milena.console.guard import Guard
 from milena.console.node_link import CommandError, NodeAway
 from milena.node.links.outgoing import ChannelError
+from milena.node.serving.lab_descriptions import Misused
 from milena.protocol.errors import KafkaError, retriable
 
 STATIC: Final = os.path.join(os.path.dirname(__file__), "static")
@@ -48,7 +49,8 @@ def application(context: Context) -> Guard:
         lifespan=lifespan,
     )
     app.state.context = context
-    app.include_router(reading.router)
+    for router in (reading.router, nodes.router, topics.router, scenarios.router, clusters.router):
+        app.include_router(router)
     for kind, handler in HANDLERS:
         app.add_exception_handler(kind, handler)
     app.add_api_route("/login", _login, methods=["GET"], include_in_schema=False)
@@ -104,6 +106,11 @@ async def _unavailable(_: Request, error: Exception) -> Response:
     return _error(503, str(error))
 
 
+async def _failed(_: Request, error: Exception) -> Response:
+    """An error of the server itself. The log has its traceback."""
+    return _error(500, f"the server failed: {type(error).__name__}; its log has more")
+
+
 async def _kafka_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, KafkaError)
     said = f"{error.code.name}: {error.message}" if error.message else error.code.name
@@ -115,9 +122,11 @@ HANDLERS: Final[tuple[tuple[type[Exception], Handler], ...]] = (
     (RequestValidationError, _invalid),
     (HTTPException, _refused),
     (CommandError, _bad_request),
+    (Misused, _bad_request),
     (UserError, _bad_request),
     (NodeAway, _unavailable),
     (ChannelError, _unavailable),
     (KafkaError, _kafka_error),
+    (Exception, _failed),
 )
 """The errors that a handler of a request may raise, and the answers. NotListening is a UserError."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from fastapi import HTTPException, Request
+from fastapi import Depends, HTTPException, Request
 
 from milena.client.cluster import Cluster
 from milena.console.access import Access
@@ -38,6 +39,10 @@ def context_of(request: Request) -> Context:
     """The context, as a dependency of handlers."""
     context: Context = request.app.state.context
     return context
+
+
+Shared = Annotated[Context, Depends(context_of)]
+"""The parameter of a handler that gets the context."""
 
 
 def not_found(message: str) -> HTTPException:

@@ -66,7 +66,7 @@ async def linked(path: str, name: str) -> AsyncIterator[NodeLink]:
         await anyio.aclose_forcefully(stream)
 
 
-async def call_once(path: str, name: str, command: str, seconds: float | None, **arguments: object) -> Any:  # noqa: ANN401 - JSON
+async def call_once(path: str, name: str, command: str, seconds: float | None, /, **arguments: object) -> Any:  # noqa: ANN401 - JSON
     """Call one command over a connection of its own. Raises as ``linked`` and ``NodeLink.call``."""
     async with linked(path, name) as link:
         return await link.call(command, seconds, **arguments)

@@ -6,15 +6,14 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any, Final
 
 import anyio
-from fastapi import APIRouter, Depends, Header, Query, Response
+from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import StreamingResponse
 
-from milena.console.context import Context, context_of
+from milena.console.context import Context, Shared
 from milena.console.model import Delta
 from milena.console.watch import Subscriber, TooManySubscribers
 
 router = APIRouter(tags=["state"])
-Shared = Annotated[Context, Depends(context_of)]
 
 PIECE: Final = 1 << 16
 """Bytes handed to the connection at once, so that a slow reader holds no more."""

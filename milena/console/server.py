@@ -89,6 +89,7 @@ async def _serve(cluster: ClusterDir, values: Values, token: str, listening: soc
             log_level="warning",
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             limit_concurrency=MOST_CONNECTIONS,
             h11_max_incomplete_event_size=LONGEST_HEADERS,
             timeout_graceful_shutdown=CLOSING_SECONDS,

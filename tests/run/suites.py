@@ -50,6 +50,11 @@ def seed_of(sample: str, what: str) -> int:
     return int(sha256(f"{sample} {what}".encode()).hexdigest()[:7], 16)
 
 
+def _page(name: str) -> tuple[str, str]:
+    """The option for a page beside the logs of the suites."""
+    return "--html", f".cache/test-all/{name}.html"
+
+
 def suites(*, short: bool, sample: str) -> list[Suite]:
     """All suites, those that take longest first. ``sample``, such as a commit hash, selects what a short run takes."""
 
@@ -138,8 +143,7 @@ def suites(*, short: bool, sample: str) -> list[Suite]:
                     soak,
                     "--seed",
                     str(seed_of(sample, "soak")),
-                    "--html",
-                    ".cache/test-all/failed-seed.html",
+                    *_page("failed-seed"),
                 ),
             ),
         ),
@@ -148,8 +152,8 @@ def suites(*, short: bool, sample: str) -> list[Suite]:
             "chaos",
             "clients work while nodes are killed, cut off and wiped, with safe and with unsafe settings",
             (
-                (PYTHON, "-m", "tests.chaos", "--on", "processes", *chaos),
-                (PYTHON, "-m", "tests.chaos", "--on", "processes", *chaos, "--unsafe"),
+                (PYTHON, "-m", "tests.chaos", "--on", "processes", *chaos, *_page("chaos")),
+                (PYTHON, "-m", "tests.chaos", "--on", "processes", *chaos, "--unsafe", *_page("chaos-unsafe")),
                 (PYTEST, "tests/wire", "-m", "kill"),
             ),
             variables={"MILENA_RECORDS": "5000" if short else "100000"},

@@ -26,6 +26,7 @@ import { LongList } from "./list.js";
 
 const COLOURS = 8;
 const NAMES = 190;
+const NAME = 26;
 const AXIS = 20;
 const EPOCHS = 15;
 const BAR = 24;
@@ -141,7 +142,7 @@ function drawnLog(log, scale, y) {
     "g",
     { role: "img", "aria-label": spoken(log), class: log.stopped ? "stopped" : "" },
     shape("title", {}, spoken(log)),
-    shape("text", { x: 0, y: bar + 11, class: changed }, log.changed ? `• ${log.name}` : log.name),
+    shape("text", { x: 0, y: bar + 11, class: changed }, log.changed ? `• ${shortened(log.name)}` : shortened(log.name)),
     log.about && shape("text", { x: 0, y: bar + 25, class: "small dim" }, log.about),
     shape("line", { x1: scale.x(scale.first), x2: scale.x(scale.end), y1: bar + BAR, y2: bar + BAR, class: "grid" }),
     tierOnly(log, scale, bar),
@@ -150,6 +151,14 @@ function drawnLog(log, scale, y) {
     marks.parts,
   );
   return { drawing, height: EPOCHS + BAR + Math.max(marks.lines, 1) * LINE + 10 };
+}
+
+/**
+ * A name that fits before the bar: of an id, the first digits.
+ * @param {string} name
+ */
+function shortened(name) {
+  return name.length <= NAME ? name : `${name.slice(0, 8)}…`;
 }
 
 /**
@@ -305,7 +314,9 @@ function spoken(log) {
  * @property {string} line all of it
  */
 
-const LANE = 112;
+const LANES = 520;
+const WIDEST = 112;
+const NARROWEST = 70;
 const ROW = 36;
 
 /** A sequence diagram: a column for each node, and a row for each request. Only rows in view have elements. */
@@ -316,6 +327,7 @@ export class Exchanges {
     this._events = [];
     /** @type {string[]} */
     this._nodes = [];
+    this._lane = WIDEST;
     this._heads = element("div", { class: "exchange heads" });
     this._list = new LongList({ label, height: ROW, row: (index) => this._row(index), chosen });
     this.element = element("div", { class: "exchanges" }, this._heads, this._list.element);
@@ -327,13 +339,15 @@ export class Exchanges {
    * @param {string[]} nodes the order of the columns; nodes that take part in nothing have none
    */
   show(events, nodes) {
-    const seen = new Set(events.flatMap((one) => (one.target === null ? [one.source] : [one.source, one.target])));
+    const taking = events.filter((one) => one.kind !== "action");
+    const seen = new Set(taking.flatMap((one) => (one.target === null ? [one.source] : [one.source, one.target])));
     this._events = events;
     this._nodes = [...nodes.filter((node) => seen.has(node)), ...[...seen].filter((node) => !nodes.includes(node))];
+    this._lane = Math.min(Math.max(Math.floor(LANES / Math.max(this._nodes.length, 1)), NARROWEST), WIDEST);
     this._list.element.style.height = `${Math.min(Math.max(events.length, 1) * ROW + 4, 12 * ROW)}px`;
     this._heads.replaceChildren(
       element("span", { class: "at" }, "s"),
-      this._lanes(this._nodes.map((node, at) => shape("text", { x: middle(at), y: 15, "text-anchor": "middle" }, node)), 20),
+      this._lanes(this._nodes.map((node, at) => shape("text", { x: this._middle(at), y: 15, "text-anchor": "middle" }, node)), 20),
       element("span", {}, "request and answer"),
     );
     this._columns(this._heads);
@@ -358,7 +372,7 @@ export class Exchanges {
 
   /** @param {HTMLElement} row */
   _columns(row) {
-    row.style.gridTemplateColumns = `4.2rem ${this._nodes.length * LANE}px minmax(12rem, 1fr)`;
+    row.style.gridTemplateColumns = `4.2rem ${this._nodes.length * this._lane}px minmax(12rem, 1fr)`;
   }
 
   /**
@@ -366,8 +380,13 @@ export class Exchanges {
    * @param {number} height
    */
   _lanes(parts, height) {
-    const lanes = height < ROW ? [] : this._nodes.map((_, at) => shape("line", { x1: middle(at), x2: middle(at), y1: 0, y2: height, class: "lane" }));
-    return shape("svg", { class: "lanes drawing", width: this._nodes.length * LANE, height, "aria-hidden": true }, lanes, parts);
+    const lanes = height < ROW ? [] : this._nodes.map((_, at) => shape("line", { x1: this._middle(at), x2: this._middle(at), y1: 0, y2: height, class: "lane" }));
+    return shape("svg", { class: "lanes drawing", width: this._nodes.length * this._lane, height, "aria-hidden": true }, lanes, parts);
+  }
+
+  /** @param {number} at */
+  _middle(at) {
+    return (at + 0.5) * this._lane;
   }
 
   /**
@@ -375,11 +394,12 @@ export class Exchanges {
    * @returns {SVGElement[]}
    */
   _drawn(event) {
-    const from = middle(this._nodes.indexOf(event.source));
+    if (event.kind === "action") return [];
+    const from = this._middle(this._nodes.indexOf(event.source));
     if (event.target === null || event.target === event.source) {
       return [shape("g", { class: event.error ? "error" : "" }, shape("circle", { cx: from, cy: ROW / 2, r: 5, class: "point" }))];
     }
-    const to = middle(this._nodes.indexOf(event.target));
+    const to = this._middle(this._nodes.indexOf(event.target));
     const way = Math.sign(to - from);
     const [y, tip] = [ROW / 2 + 4, to - 3 * way];
     const mark = event.error ? `✗ ${event.api ?? ""}` : (event.api ?? "");
@@ -395,13 +415,9 @@ export class Exchanges {
   }
 }
 
-/** @param {number} at */
-function middle(at) {
-  return (at + 0.5) * LANE;
-}
-
 /** @param {Happening} event */
 function sentence(event) {
+  if (event.kind === "action") return element("span", { class: "text action" }, `▸ ${event.line}`);
   if (!event.error || event.result === null || !event.line.endsWith(event.result)) {
     return element("span", { class: event.error ? "text bad" : "text" }, event.line);
   }

@@ -8,7 +8,7 @@ import { changesOf, drawTables, logsOf } from "./played.js";
 /** @typedef {import("./played.js").Run} Run */
 /** @typedef {import("./played.js").Step} Step */
 
-const NODES = ["consumer", "A", "B", "C", "D", "E", "controller", "tier", "scenario"];
+const NODES = ["producer", "consumer", "A", "B", "C", "D", "E", "controller", "tier"];
 const ROW = 44;
 
 /** Shows the steps of a run in an element. Also for a page that gets its steps one after the other. */

@@ -10,11 +10,15 @@ from milena.broker.server import Broker
 from milena.config.node_config import NodeConfig
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.context import Runtime
+from milena.storage.log.unified_log import UnifiedLog
 from milena.storage.state.epoch_cache import EpochEntry
+from milena.tiered.segments.eligibility import candidates
+from milena.tiered.segments.lineage import filtered, is_within_leader_epochs
 from milena.tiered.segments.segment_metadata import UNFENCED, RemoteLogSegmentMetadata, RemoteLogSegmentState
 from milena.tiered.segments.tiered_offsets import Listing
 from milena.tiered.shared.tier import Tier
-from milena.tiered.work.deletion import delete_segment
+from milena.tiered.work.copying import check_place, prepare
+from milena.tiered.work.deletion import announce_deletion, delete_segment, finish_deletion, update_of
 from milena.tiered.work.expiration import view_of
 from milena.tiered.work.retention import Expiration, Validity, decide
 from milena.tiered.work.roles import ReplicaRole
@@ -51,6 +55,30 @@ async def expire_unfenced(tier: Tier, role: ReplicaRole) -> None:
     await _expire(tier, role)
 
 
+async def expire_by_own_lineage(tier: Tier, role: ReplicaRole) -> None:
+    """The rule of KIP-1272's draft, if the broker that deletes applies it: publish DELETE_SEGMENT_STARTED, then ask
+    isRemoteSegmentWithinLeaderEpochs() with its own leader epochs, and delete the files of a segment that is within
+    them."""
+    await _expire(tier, role, delete=_delete_within_own_epochs)
+
+
+async def delete_by_lineage_of_leader(tier: Tier, role: ReplicaRole) -> None:
+    """The rule of KIP-1272's draft, if the leader applies it: the files of a segment in DELETE_SEGMENT_STARTED, by
+    whatever broker, are deleted unless the segment is within the leader's epochs. It decides about no segment itself,
+    and withdraws no deletion."""
+    log = role.log
+    if log is None or not tier.metadata.is_ready(role.partition):
+        return
+    for segment in tier.metadata.cache(role.partition).segments():
+        if segment.state is RemoteLogSegmentState.DELETE_SEGMENT_STARTED and not _is_within_epochs(log, segment):
+            await finish_deletion(tier, segment, UNFENCED)
+
+
+async def mark_only(tier: Tier, role: ReplicaRole) -> None:
+    """Publish DELETE_SEGMENT_STARTED, and leave the files to the leader (``delete_by_lineage_of_leader``)."""
+    await _expire(tier, role, delete=_mark)
+
+
 async def expire_counting_failed_copies(tier: Tier, role: ReplicaRole) -> None:
     """KAFKA-17062: an unfinished copy counts for retention like a finished one."""
     await _expire(tier, role, failed_count=True)
@@ -83,10 +111,47 @@ async def copy_unclipped(tier: Tier, role: ReplicaRole) -> None:
         log.raise_highest_offset_in_remote_storage(next((end for end in ends if end is not None), Offset(-1)))
 
 
+async def copy_without_epochs(tier: Tier, role: ReplicaRole) -> None:
+    """As in Kafka: the events of a copy have no leader epoch, so that no fence of a later leader applies to them."""
+    log = role.log
+    if log is None or not tier.metadata.is_ready(role.partition):
+        return
+    await check_place(tier, role)
+    bases = [segment.base_offset for segment in log.segments]
+    copied, stable = log.highest_offset_in_remote_storage, log.last_stable_offset
+    for base, end in candidates(bases, copied=copied, log_start=log.log_start_offset, stable=stable):
+        segment = next(one for one in log.segments if one.base_offset == base)
+        prepared = prepare(tier, role, log, segment, end)
+        metadata = replace(prepared.metadata, leader_epoch=UNFENCED)
+        await tier.metadata.add(metadata)
+        await tier.storage.copy(metadata, prepared.files)
+        await tier.metadata.update(update_of(tier, metadata, _FINISHED, UNFENCED))
+        log.raise_highest_offset_in_remote_storage(metadata.end_offset)
+
+
+async def _delete(tier: Tier, _log: UnifiedLog, segment: RemoteLogSegmentMetadata) -> None:
+    await delete_segment(tier, segment, UNFENCED)
+
+
+async def _delete_within_own_epochs(tier: Tier, log: UnifiedLog, segment: RemoteLogSegmentMetadata) -> None:
+    await announce_deletion(tier, segment, UNFENCED)
+    if _is_within_epochs(log, segment):
+        await finish_deletion(tier, segment, UNFENCED)
+
+
+async def _mark(tier: Tier, _log: UnifiedLog, segment: RemoteLogSegmentMetadata) -> None:
+    await announce_deletion(tier, segment, UNFENCED)
+
+
+def _is_within_epochs(log: UnifiedLog, segment: RemoteLogSegmentMetadata) -> bool:
+    return is_within_leader_epochs(segment, log_end=log.log_end_offset, leader_epochs=filtered(log.epochs.entries))
+
+
 async def _expire(
     tier: Tier,
     role: ReplicaRole,
     *,
+    delete: Callable[[Tier, UnifiedLog, RemoteLogSegmentMetadata], Awaitable[None]] = _delete,
     failed_count: bool = False,
     to_last_listed: bool = False,
     validity: Validity | None = None,
@@ -105,7 +170,7 @@ async def _expire(
     if start is not None:
         log.update_log_start_from_remote_tier(start)
     for segment in (*expiration.delete, *expiration.dangling):
-        await delete_segment(tier, segment, UNFENCED)
+        await delete(tier, log, segment)
 
 
 def _after_last(expiration: Expiration) -> Offset | None:

@@ -75,6 +75,9 @@ class Guard:
 
         refusal = self._refusal(scope)
         if refusal is None:
+            # all bodies are JSON; curl names another type unless it is asked not to
+            others = [(name, value) for name, value in scope["headers"] if name.lower() != b"content-type"]
+            scope["headers"] = [*others, (b"content-type", b"application/json")]
             await self._inner(scope, _limited(receive), send_with_headers)
         else:
             await _answer(send_with_headers, refusal)

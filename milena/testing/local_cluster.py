@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import NamedTuple
 
 from milena.command_line.errors import UserError
-from milena.steering.caller import NodeCommands
 from milena.steering.nodes import SteeredNode
 from milena.steering.reset import reset
+from milena.testing.lab_node import LabNode
 from milena.up import detached, nodes_file
 from milena.up.layout import ClusterDir
 from milena.up.processes import PARENT_FD, runs
@@ -186,9 +186,30 @@ class LocalCluster:
         """Delete the content of the log directories of a node that is down."""
         SteeredNode(self._layout, node_id).wipe()
 
-    def lab_commands(self, node_id: int) -> NodeCommands:
+    def lab_commands(self, node_id: int) -> LabNode:
         """The lab commands of a node (with ``lab=True``)."""
-        return SteeredNode(self._layout, node_id).lab_commands
+        return LabNode(self._layout.socket(self._name(node_id)))
+
+    def wait_idle(self, seconds: float = 30.0) -> None:
+        """Wait until the brokers that run have applied the metadata, and have finished their work on the tier, logs,
+        followers and ISRs (with ``lab=True``). Raises UserError with what is left after ``seconds``."""
+        deadline = time.monotonic() + seconds
+        while reasons := self._unfinished():
+            if time.monotonic() > deadline:
+                raise UserError(f"the cluster is not idle after {seconds:g} seconds: {'; '.join(reasons)}")
+            time.sleep(STEP)  # the brokers work
+
+    def _unfinished(self) -> list[str]:
+        newest = self.lab_commands(self.controller.id).call("image")["offset"]
+        found: list[str] = []
+        for broker in self.brokers:
+            if broker.pid is None:
+                continue
+            answer = self.lab_commands(broker.id).call("busy")
+            found += [f"broker {broker.id}: {reason}" for reason in answer["reasons"]]
+            if answer["metadata_offset"] < newest:
+                found.append(f"broker {broker.id}: the newest metadata is not applied")
+        return found
 
     def power_off(self, node_id: int) -> None:
         """End a node, leaving its files as a power loss would (with ``lab=True``)."""

@@ -16,13 +16,14 @@ from milena.controller.lab_commands import ControllerLabCommands
 from milena.node.links.links import link_commands
 from milena.node.metadata.image import MetadataImage
 from milena.node.rules.rules import RuleAction, Rules
-from milena.node.serving.lab_catalog import CATALOG, GROUPS, RULES
+from milena.node.serving.lab_catalog import CATALOG, GROUPS, RULES, WORK
 from milena.node.serving.lab_commands import LabCommand, LabCommands
 from milena.runtime.process import real_runtime
 from milena.steering.command import OF_PROCESSES
 from milena.steering.document import renewed
 from milena.steering.lab import Lab
 from milena.steering.tier_troubles import ODD_ANSWERS
+from milena.testing.lab_node import Acting, LabNode, Matching, Rule
 from milena.up.layout import ClusterDir
 from tests.architecture.source import ROOT
 
@@ -90,6 +91,29 @@ def test_a_description_is_one_sentence_without_a_line_that_is_too_long(name: str
     assert one.returns
     assert not one.undo.endswith(".")
     assert "``" not in repr(one.as_json())
+
+
+OF_RULES = {"wait", "release", "traced"}
+"""Methods of a rule."""
+
+
+@pytest.mark.parametrize("name", [one.name for one in CATALOG.values() if not one.of_process])
+def test_the_python_class_of_a_node_has_the_commands_with_their_arguments(name: str) -> None:
+    if not hasattr(LabNode, name) and name not in OF_RULES:
+        assert CATALOG[name].group not in (RULES, WORK), "tests call other commands by name"
+        return
+    described = {argument.name: argument for argument in CATALOG[name].arguments}
+    parameters = dict(inspect.signature(getattr(Rule if name in OF_RULES else LabNode, name)).parameters)
+    parameters.pop("self")
+    if parameters.pop("rule", None) is not None:
+        matching = Acting if "side" in described else Matching
+        found = {*parameters, *matching.__required_keys__, *matching.__optional_keys__}
+    else:
+        found = {parameter.rstrip("_") for parameter in parameters} | ({"rule"} if name in OF_RULES else set())
+    assert found == set(described)
+    for parameter in parameters.values():
+        if parameter.default is not inspect.Parameter.empty:
+            assert parameter.default == described[parameter.name.rstrip("_")].default, parameter.name
 
 
 def test_every_rule_can_be_released() -> None:

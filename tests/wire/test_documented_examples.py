@@ -45,7 +45,7 @@ def test_the_examples_in_python_pass(tmp_path: Path) -> None:
         (tmp_path / name).write_text(body)
     output = run(tmp_path, sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider")
     assert len(tests) == 3
-    assert "4 passed" in output
+    assert "5 passed" in output
 
 
 def test_the_example_in_shell_runs_a_command_beside_a_cluster(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def test_nodes_are_controlled_from_the_shell(lab: LocalCluster) -> None:
     )
     milena("lab", "2", "resume", *at)
     assert refused("lab", "2", "start", *at) == "broker-2 is already running"
-    assert refused("lab", "2", "hodl", *at).startswith("no command 'hodl'; there are ")
+    assert refused("lab", "2", "hodl", *at).startswith("no command 'hodl' (did you mean hold?); there are ")
     assert refused("lab", "2", "fail_disk", "path=/elsewhere", *at).startswith(
         "/elsewhere is not one of the log directories"
     )
@@ -173,9 +173,7 @@ def test_without_lab_processes_can_be_controlled_but_nodes_cannot(milena_start: 
             f"no node listens at {cluster.directory}/broker-1.sock: it is down, or was started without --lab"
         )
     said = refused("lab", "1", "wip", *at)
-    assert said.startswith(
-        "no command 'wip' (did you mean wipe?); there are break_tier, brokers, cleaner_offsets, clear, cut, "
-    )
+    assert said.startswith("no command 'wip' (did you mean wipe?); there are break_tier, brokers, ")
     cluster.kill(1)
     cluster.start_node(1)
     assert cluster.nodes[1].pid is not None

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from kafka import KafkaConsumer, TopicPartition
 
 from milena.command_line.errors import UserError
@@ -130,3 +131,27 @@ def test_arguments_of_disk_clock_and_tier_faults_are_validated(lab: LocalCluster
     assert refused("lab", str(lab.controller.id), "break_tier", *at).startswith("no command 'break_tier'; there are ")
     assert json.loads(milena("lab", "1", "break_tier", "delay_ms=5", *at).out)["delay_ms"] == 5
     milena("lab", "1", "break_tier", *at)
+
+
+def test_a_cluster_is_idle_when_the_tier_and_the_followers_have_all(lab: LocalCluster, topic: str) -> None:
+    place_topic(lab.bootstrap, topic, [[1, 2]], TIERED | {"local.retention.bytes": "-2"})
+    write(lab, topic, "x")
+    lab.wait_idle()
+    first = lab.lab_commands(1)
+    first.break_tier(away=True)
+    assert first.roll(topic, 0) == 1
+    with pytest.raises(UserError, match=rf"the cluster is not idle after 0 seconds: .*{topic}-0: segments to copy: 1"):
+        lab.wait_idle(0)
+    first.break_tier()
+    lab.wait_idle()
+    assert segments(lab, topic) == {0: "COPY_SEGMENT_FINISHED"}
+    assert [lab.lab_commands(node).read_log(topic, 0) for node in (1, 2)] == [[(0, "x", 0)]] * 2
+    with first.hold(api="FETCH", node=2) as fetches:
+        fetches.wait()
+        producer = Producer({"bootstrap.servers": lab.bootstrap, "acks": "1"})
+        producer.produce(topic, b"y")
+        assert producer.flush(30) == 0
+        assert first.busy() == [f"{topic}-0: broker 2 does not have all records"]
+    assert first.rules() == []
+    lab.wait_idle()
+    assert len(lab.lab_commands(2).read_log(topic, 0)) == 2

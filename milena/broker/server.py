@@ -26,6 +26,7 @@ from milena.broker.controller_link.lifecycle import (
 )
 from milena.broker.controller_link.producer_ids import ProducerIds
 from milena.broker.follower.fetchers import Fetchers
+from milena.broker.follower.leader_link import AskEnds
 from milena.broker.gauges import register_gauges
 from milena.broker.group_wiring import group_coordinator
 from milena.broker.hosting.applier import Applier, PartitionServices, RoleServices
@@ -71,6 +72,9 @@ if TYPE_CHECKING:
 
 class Broker:
     """One broker. The API modules get it as ``node``."""
+
+    ask_ends: AskEnds | None = None
+    """As in ``LeaderLink``; set by test peers."""
 
     def __init__(
         self,
@@ -164,6 +168,7 @@ class Broker:
             image=self._metadata.image,
             broker_epoch=lambda: None if self._lifecycle is None else self._lifecycle.epoch,
             quota=self.quotas.follower,
+            ask_ends=self.ask_ends,
         )
 
     def _new_replication(self, config: NodeConfig) -> Replication:

@@ -30,7 +30,8 @@ from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.requests import messages
 from milena.protocol.requests.frames import SizedPart, part_length
 from milena.protocol.requests.headers import RequestHeader, response_header
-from milena.protocol.schemas.registry import Role, served
+from milena.protocol.schemas.api_versions import NO_OTHERS
+from milena.protocol.schemas.registry import Role, VersionRange, served
 from milena.runtime.network import Part
 
 P = ParamSpec("P")
@@ -339,8 +340,17 @@ class ApiTable:
     ``modules`` maps a key to a module name inside ``role_package``; names with a dot are absolute.
     """
 
-    def __init__(self, role_package: str, modules: Mapping[ApiKey, str], hot: Sequence[ApiKey] = ()) -> None:
-        """``hot`` are the keys whose modules ``preload`` imports."""
+    def __init__(
+        self,
+        role_package: str,
+        modules: Mapping[ApiKey, str],
+        hot: Sequence[ApiKey] = (),
+        *,
+        ranges: Mapping[ApiKey, VersionRange] = NO_OTHERS,
+    ) -> None:
+        """``hot`` are the keys whose modules ``preload`` imports. ``ranges``: served versions that are not those of the
+        registry, as test peers have between each other."""
+        self.ranges = ranges
         self._hot = hot
         self._names = {
             int(key): name if "." in name else f"{role_package}.{name}" for key, name in sorted(modules.items())

@@ -60,7 +60,7 @@ def test_the_exchanges_of_each_alternative_are_as_expected(
     assert result(outcome, case, algorithm).exchanges == exchanges
 
 
-@pytest.mark.parametrize(("case", "scenario", "step"), [("clean", "kip279_clean", 2), ("unclean", "kip279_unclean", 4)])
+@pytest.mark.parametrize(("case", "scenario", "step"), [("clean", "kip279_clean", 4), ("unclean", "kip279_unclean", 4)])
 def test_the_proposal_has_the_requests_and_responses_of_a_running_cluster(
     case: str, scenario: str, step: int, outcome: Outcome
 ) -> None:

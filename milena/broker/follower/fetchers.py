@@ -12,7 +12,7 @@ from milena.broker.follower.aux_builder import AuxBuilder
 from milena.broker.follower.fetch_states import FetchState
 from milena.broker.follower.fetcher import Fetcher, FetcherContext
 from milena.broker.follower.follower_state import FollowerState
-from milena.broker.follower.leader_link import LeaderLink, LinkSettings
+from milena.broker.follower.leader_link import AskEnds, LeaderLink, LinkSettings
 from milena.broker.follower.transition_log import TransitionLog
 from milena.broker.replica.partition import Partition
 from milena.broker.replica.replication_quotas import ReplicaQuota
@@ -46,8 +46,10 @@ class Fetchers:
         image: Callable[[], MetadataImage],
         broker_epoch: Callable[[], BrokerEpoch | None],
         quota: ReplicaQuota,
+        ask_ends: AskEnds | None = None,
     ) -> None:
-        """``broker_epoch``: returns this broker's current epoch, which is sent with each fetch (KIP-903)."""
+        """``broker_epoch``: returns this broker's current epoch, which is sent with each fetch (KIP-903).
+        ``ask_ends``: as in ``LeaderLink``."""
         self.tier: Tier | None = None
         """The tier, for followers that start there; None without one."""
         self.transitions: Final = TransitionLog(runtime.clock, keeps=runtime.lab)
@@ -60,6 +62,7 @@ class Fetchers:
         self._metrics = metrics
         self._image = image
         self._broker_epoch = broker_epoch
+        self._ask_ends = ask_ends
         self._context = FetcherContext(
             self._settings,
             runtime.clock,
@@ -174,6 +177,7 @@ class Fetchers:
             address=lambda: self._address(leader),
             metadata_version=lambda: self._image().metadata_version,
             broker_epoch=self._broker_epoch,
+            ask_ends=self._ask_ends,
         )
 
     def _address(self, leader: NodeId) -> tuple[str, int] | None:

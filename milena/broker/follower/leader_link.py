@@ -7,9 +7,9 @@ the metadata.version allow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from milena.broker.follower.follower_state import FollowerState
@@ -52,6 +52,12 @@ class EpochEnd(NamedTuple):
     error_code: int
     epoch: int
     end: int
+
+
+AskEnds: TypeAlias = Callable[
+    [Channel, Mapping[FollowerState, LeaderEpoch]], Awaitable[dict[tuple[str, int], EpochEnd]]
+]
+"""Asks a leader for the ends of leader epochs, one per follower; the result is by topic and partition."""
 
 
 class ListedOffset(NamedTuple):
@@ -104,7 +110,9 @@ class LeaderLink:
         address: Callable[[], tuple[str, int] | None],
         metadata_version: Callable[[], int],
         broker_epoch: Callable[[], BrokerEpoch | None],
+        ask_ends: AskEnds | None = None,
     ) -> None:
+        """``ask_ends`` replaces OffsetForLeaderEpoch, as test peers do."""
         self._runtime = runtime
         self._node_id = node_id
         self._client_id = client_id
@@ -112,6 +120,7 @@ class LeaderLink:
         self._address = address
         self._metadata_version = metadata_version
         self._broker_epoch = broker_epoch
+        self._ask_ends = ask_ends
         self._channel: Channel | None = None
         self.short_wait = False
         """Whether fetches wait only briefly at the leader: a partition is about to be added, which is impossible while
@@ -162,6 +171,8 @@ class LeaderLink:
 
     async def epoch_ends(self, followers: Mapping[FollowerState, LeaderEpoch]) -> dict[tuple[str, int], EpochEnd]:
         """Request the ends of leader epochs, one per follower (OffsetForLeaderEpoch). Raises like ``fetch``."""
+        if self._ask_ends is not None:
+            return await self._ask_ends(await self._connected(), followers)
         topics = [
             {
                 "topic": topic,

@@ -18,7 +18,7 @@ from milena.command_line.files import write_text
 from milena.command_line.table import say, show_json
 from milena.commands.scenario.kept import KeptCluster
 from milena.commands.scenario.pages import page_of_outcome, page_of_run
-from milena.commands.scenario.showing import WIDTH, case_lines, results_table, series, step_lines
+from milena.commands.scenario.showing import WIDTH, case_lines, noted, results_table, series, step_lines
 from milena.lab.scenarios.comparing.cases import Comparison
 from milena.lab.scenarios.comparing.runs import Outcome, compare
 from milena.lab.scenarios.heads import SIMULATION
@@ -214,10 +214,10 @@ class ScenarioRun:
             {"case": one.case.name, "results": {name: result.fields() for name, result in one.results.items()}}
             for one in outcome.cases
         ]
-        return {"results": cases, "longer": outcome.longer}
+        return {"note": comparison.note, "results": cases, "longer": outcome.longer}
 
     def _show_outcome(self, comparison: Comparison, outcome: Outcome) -> None:
-        lines = []
+        lines = noted(comparison)
         for one in outcome.cases:
             lines += ["", *case_lines(one.case), "", *(f"  {line}" for line in results_table(one))]
         lines += ["", comparison.longer_title, ""]

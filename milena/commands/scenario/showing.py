@@ -86,10 +86,7 @@ def described_comparison(data: Fields, comparison: Comparison) -> Iterator[str]:
     yield f"  {'from:':<12}{data.get('document', '')}"
     yield f"  {'played in:':<12}{' and '.join(worlds_of(data))}"
     yield ""
-    yield from textwrap.wrap(str(data.get("note", "")), WIDTH)
-    for idea in data.get("considered", ()):
-        yield ""
-        yield from textwrap.wrap(idea, WIDTH, initial_indent="considered: ")
+    yield from noted(comparison)
     for case in comparison.cases:
         yield ""
         yield from case_lines(case)
@@ -100,6 +97,11 @@ def described_comparison(data: Fields, comparison: Comparison) -> Iterator[str]:
     yield ""
     yield comparison.longer_title
     yield from (f"  {line}" for line in series(comparison.longer, comparison.longer))
+
+
+def noted(comparison: Comparison) -> list[str]:
+    """Return the lines of a comparison's note."""
+    return textwrap.wrap(comparison.note, WIDTH)
 
 
 def case_lines(case: Case) -> Iterator[str]:

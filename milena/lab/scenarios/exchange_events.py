@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from milena.lab.scenarios.driver import CONTROLLER
 from milena.lab.scenarios.events import Event, EventKind
+from milena.lab.scenarios.peers.private_epoch_ends import UNKNOWN_OFFSET_FOR_LEADER_EPOCH
 from milena.lab.scenarios.script import BROKERS
 
 NONE: Final = "NONE"
@@ -23,6 +24,8 @@ TIMESTAMPS: Final = {
     -5: "LATEST_TIERED_TIMESTAMP",
     -6: "EARLIEST_PENDING_UPLOAD_TIMESTAMP",
 }
+PRIVATE_ERRORS: Final = {UNKNOWN_OFFSET_FOR_LEADER_EPOCH: "UNKNOWN_OFFSET_FOR_LEADER_EPOCH"}
+"""Errors that only test peers return."""
 Fields: TypeAlias = Mapping[str, Any]
 """A message, or part of one, as ``node.rules.tracing`` records it."""
 EpochName: TypeAlias = Callable[[int], str]
@@ -120,16 +123,16 @@ class ExchangeEvents:
     def _epoch_end(self, node: str, at: float, exchange: Fields, epoch: EpochName) -> Iterator[Event]:
         request = exchange["request"]
         source = _replica(request)[0]
-        asked = {(topic, number): one["leader_epoch"] for topic, number, one in self._partitions(request)}
+        asked = {(topic, number): _epochs(one, epoch) for topic, number, one in self._partitions(request)}
         for topic, number, answer in self._partitions(exchange["response"]):
-            wanted = asked.get((topic, number), -1)
-            found = f"{_epoch(answer['leader_epoch'], epoch)}, end offset {answer['end_offset']}"
+            of_epoch = f"{_epoch(answer['leader_epoch'], epoch)}, " if "leader_epoch" in answer else ""
+            found = f"{of_epoch}end offset {answer['end_offset']}"
             yield _answered(
                 at,
                 source,
                 node,
                 "OffsetForLeaderEpoch",
-                self._of(topic, number) + _epoch(wanted, epoch),
+                self._of(topic, number) + asked.get((topic, number), "no epoch"),
                 answer,
                 found if answer["end_offset"] >= 0 else "unknown",
             )
@@ -189,7 +192,8 @@ def watched_at(node: str) -> Sequence[str]:
 
 
 def _answered(at: float, source: str, target: str, api: str, text: str, answer: Fields, result: str) -> Event:
-    error = answer["error_code"]
+    code = answer["error_code"]
+    error = PRIVATE_ERRORS[code] if code in PRIVATE_ERRORS else str(code)
     return Event(
         at=at,
         kind=EventKind.REQUEST,
@@ -240,6 +244,13 @@ def _isr(partition: Fields) -> str:
     else:
         members = [broker_name(one) for one in partition["new_isr"]]
     return f"[{', '.join(members)}]"
+
+
+def _epochs(partition: Fields, name: EpochName) -> str:
+    """Return the epoch in a question, or the sequence with end offsets that KIP-279's alternative 2 has."""
+    if "leader_epochs" in partition:
+        return ", ".join(f"({name(one['leader_epoch'])}, {one['end_offset']})" for one in partition["leader_epochs"])
+    return _epoch(partition["leader_epoch"], name)
 
 
 def _epoch(epoch: int, name: EpochName) -> str:

@@ -9,7 +9,7 @@
     delete_topic: t
     configure: {key: value}                configure the topic ``t``
     elect: B                               preferred: B becomes the first replica and the leader; or
-                                           {broker: B, of: u-1}
+                                           {broker: B, of: u-1, error: PREFERRED_LEADER_NOT_AVAILABLE}
     reassign: {u-0: [A, B]}                assign other replicas; wait for an ISR for its end
     metadata_at: C                         the topic of the tier's metadata has its replicas only on this broker
     move: A                                move the replica to another log directory; wait with ``moved``
@@ -129,9 +129,10 @@ async def _configure(stage: Stage, values: Mapping[str, object]) -> None:
 
 async def _elect(stage: Stage, arguments: str | Mapping[str, str]) -> None:
     """Elect a broker: the controller elects the first replica, so the broker is made the first."""
-    broker, partition = arguments, THE_PARTITION
+    broker, partition, expected = arguments, THE_PARTITION, ErrorCode.NONE
     if isinstance(arguments, Mapping):
-        broker, partition = arguments["broker"], partition_of(arguments["of"])
+        broker, partition = arguments["broker"], partition_of(arguments.get("of", str(THE_PARTITION)))
+        expected = ErrorCode[arguments.get("error", expected.name)]
     replicas = sorted(stage.replicas[partition], key=lambda one: one != broker)
     await _reassign(stage, {str(partition): replicas})
     elected: ElectLeadersResponse = await stage.ask(
@@ -141,7 +142,9 @@ async def _elect(stage: Stage, arguments: str | Mapping[str, str]) -> None:
         topic_partitions=[{"topic": partition.topic, "partitions": [partition.number]}],
         timeout_ms=TIMEOUT_MS,
     )
-    expect_none("the election", elected.replica_election_results[0].partition_result[0].error_code)
+    found = elected.replica_election_results[0].partition_result[0].error_code
+    if found != expected:
+        raise ScenarioFailed(f"the election: {ErrorCode(found).name}, not {expected.name}")
 
 
 async def _reassign(stage: Stage, wanted: Mapping[str, list[str]]) -> None:

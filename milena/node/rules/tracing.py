@@ -40,8 +40,8 @@ class Exchange(NamedTuple):
     answered_at: float
 
     def as_json(self) -> dict[str, object]:
-        """Return the exchange as JSON values. Byte fields are replaced by their lengths; ``request_bytes`` is the
-        length of the whole body."""
+        """Return the exchange as JSON values. Byte fields are replaced by their lengths; ``request_bytes`` and
+        ``response_bytes`` are the lengths of the whole bodies."""
         try:
             request = plain(messages.decode_request(self.key, self.version, self.request))
             response = plain(messages.decode_response(self.key, self.version, self.response))
@@ -54,6 +54,7 @@ class Exchange(NamedTuple):
             "request": request,
             "request_bytes": len(self.request),
             "response": response,
+            "response_bytes": len(self.response),
             "at": self.at,
             "answered_at": self.answered_at,
         }

@@ -57,7 +57,8 @@ class Dispatcher:
         self._apis = apis
         self._metrics = metrics
         self._tasks = tasks
-        self._ranges = {int(key): versions for key, versions in served(role, release).items() if key in apis}
+        ranges = {**served(role, release), **apis.ranges}
+        self._ranges = {int(key): versions for key, versions in ranges.items() if key in apis}
         self._bound: dict[int, ServedApi] = {}
         self.scheduler = Scheduler(runtime.clock)
         self._cooperative = CooperativeRequests(self.scheduler, tasks, self._refuse)

@@ -13,6 +13,13 @@ from milena.protocol.api_keys import ApiKey
 
 Kind = Literal["request", "response"]
 KINDS: Final[tuple[Kind, ...]] = ("request", "response")
+_PRIVATE: Final[dict[tuple[int, int], str]] = {}
+"""Modules by API key and version."""
+
+
+def add_private_version(key: int, version: int, module: str) -> None:
+    """Use a module's messages for a version that Kafka does not have, as test peers do between each other."""
+    _PRIVATE[key, version] = module
 
 
 def message_class(key: int, version: int, kind: Kind) -> Any:  # noqa: ANN401 - a message of any key and version
@@ -21,6 +28,8 @@ def message_class(key: int, version: int, kind: Kind) -> Any:  # noqa: ANN401 - 
     module = _imported(f"kio.schema.{name.lower()}.v{version}.{kind}")
     if module is None:
         module = _imported(f"milena.protocol.schemas.newer.{name.lower()}_v{version}")
+    if module is None and (private := _PRIVATE.get((key, version))) is not None:
+        module = importlib.import_module(private)
     if module is None:
         raise LookupError(f"no schema of {name} version {version}")
     # The other classes of the module are parts of a message, and header classes that kio imports there.

@@ -42,7 +42,7 @@ def written(tmp_path: Path, text: str) -> str:
 def test_every_scenario_is_listed_with_its_variants(capsys: pytest.CaptureFixture[str]) -> None:
     lines = output(capsys, "list").splitlines()
     assert sorted(line.split()[0] for line in lines if line.startswith("  ")) == all_scenarios()
-    assert next(line for line in lines if line.startswith("  kip279_unclean")).endswith("[plain, kip101]")
+    assert next(line for line in lines if line.startswith("  kip279_unclean")).endswith("alternative_2, clean_only_1]")
     assert next(line for line in lines if line.startswith("  kafka_17428")).endswith("[in simulation only]")
 
 
@@ -55,7 +55,7 @@ def test_the_list_is_grouped_by_document(capsys: pytest.CaptureFixture[str]) -> 
 def test_the_list_is_printed_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     found = {one["id"]: one for one in json.loads(output(capsys, "list", "--json"))}
     assert sorted(found) == all_scenarios()
-    assert found["kip279_unclean"]["variants"] == ["plain", "kip101"]
+    assert found["kip279_unclean"]["variants"][:2] == ["plain", "kip101"]
     assert found["kip279_unclean"]["document"] == "KIP-279, scenario 2"
 
 
@@ -278,7 +278,7 @@ def test_a_step_that_cannot_be_executed_fails(
     [
         (["run", "kip279_unclaen"], r"no scenario 'kip279_unclaen' \(did you mean kip279_unclean\?\)"),
         (["run", "kip279_alternatives", "--variant", "plain"], "compares algorithms and has no variants"),
-        (["run", "kip279_alternatives", "--on", "processes"], "the alternatives run on logs, not between nodes"),
+        (["run", "kip279_alternatives", "--on", "processes"], "The algorithms run on logs here"),
         (["run", "kip279_unclean", "--variant", "kip10"], r"has no variant 'kip10' \(did you mean kip101\?\)"),
         (["run", "kip903_wire", "--until", "6"], "--until 6: kip903_wire has the steps 1 to 5"),
         (["run", "kip903_wire", "--until", "0"], "--until 0: kip903_wire has the steps 1 to 5"),

@@ -14,7 +14,6 @@ from struct import Struct
 from typing import Final, NamedTuple, Protocol
 
 from milena.broker.follower.truncation import Truncation, truncation_for
-from milena.lab.scenarios.peers.kip101_epoch_ends import kip101_end_offset
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.state.epoch_cache import EpochEnd, LeaderEpochCache
 
@@ -184,14 +183,42 @@ class AllEpochs(Kip101):
         return PARTITION.size + PAIR.size * len(question.epochs)
 
 
+class EpochOfHighWatermark(Kip101):
+    """The first idea for clean elections alone: the follower asks for the epoch of its last committed record, drops all
+    later epochs, and truncates to the leader's last offset in that epoch. If the leader does not know the epoch, the
+    follower truncates to its high watermark."""
+
+    def ask(self, follower: Replica, before: Question | None) -> Question:
+        ends = ends_of(follower)
+        return Question((next((end for end in ends if end.offset >= follower.high_watermark), ends[-1]),))
+
+    def answer(self, leader: Replica, question: Question) -> Answer:
+        end = dict(ends_of(leader)).get(question.latest)
+        return Answer(None, end, UNKNOWN if end is None else None)
+
+    def decide(self, follower: Replica, question: Question, answer: Answer) -> Truncation:
+        if answer.error is not None or answer.end_offset is None:
+            return Truncation(min(follower.high_watermark, follower.log_end_offset), agreed=True)
+        return Truncation(min(dict(ends_of(follower))[question.latest], answer.end_offset), agreed=True)
+
+
 ALGORITHMS: Final[Mapping[str, Algorithm]] = {
     "KIP-101": Kip101(),
     "proposal": Proposal(),
     "alternative 1": BackwardsByEpoch(),
     "alternative 2": AllEpochs(),
 }
+CLEAN_ONLY: Final = EpochOfHighWatermark()
 BASELINE: Final = ALGORITHMS["KIP-101"]
 """The algorithm with which the others' sizes are compared."""
+
+
+def kip101_end_offset(epochs: LeaderEpochCache, log_end: Offset, asked: LeaderEpoch) -> Offset | None:
+    """Return the log end offset for the latest epoch, else the start of the first epoch above the requested one."""
+    if asked == epochs.latest:
+        return log_end
+    above = epochs.next_entry(asked)
+    return None if above is None else above.start
 
 
 def ends_of(replica: Replica) -> Sequence[EpochEnd]:

@@ -3,7 +3,6 @@
 ::
 
     id, title, document, note, only   as in every scenario (``lab.scenarios.script``)
-    considered: [...]                 what the document considers and does not run: text
     cases:
       - name, title
         leader: log                   {replica: A, epochs: {1: 0, 3: 21}, log_end_offset: 21}; one record per offset
@@ -27,7 +26,7 @@ from milena.lab.scenarios.comparing.algorithms import ALGORITHMS
 from milena.lab.scenarios.script import CASES, Fields, ScriptError, check_names
 from milena.protocol.types import LeaderEpoch, Offset
 
-KEYS: Final = frozenset({"id", "title", "document", "note", "only", "considered", CASES, "longer"})
+KEYS: Final = frozenset({"id", "title", "document", "note", "only", CASES, "longer"})
 CASE_KEYS: Final = frozenset({"name", "title", "leader", "follower", "expect"})
 LOG_KEYS: Final = frozenset({"replica", "epochs", "log_end_offset", "high_watermark"})
 RESULT_KEYS: Final = frozenset({"exchanges", "request_bits", "response_bits", "truncated_to", "differ"})
@@ -68,6 +67,7 @@ class Comparison:
     cases: Sequence[Case]
     longer_title: str
     longer: Mapping[int, Mapping[str, int]]
+    note: str = ""
 
 
 def comparison_of(data: Fields) -> Comparison:
@@ -81,7 +81,9 @@ def comparison_of(data: Fields) -> Comparison:
             raise ScriptError(f"{name}, longer: {epochs!r} is not a number of at least 2 epochs")
         check_names(f"{name}, longer: no algorithm", of_algorithms, ALGORITHMS)
     cases = [_case(f"{name}, case {number}", case) for number, case in enumerate(data[CASES], 1)]
-    return Comparison(name, data["title"], cases, longer.get("title", ""), expected)
+    return Comparison(
+        name, data["title"], cases, longer.get("title", ""), expected, " ".join(str(data.get("note", "")).split())
+    )
 
 
 def alternating(epochs: int) -> tuple[LogPlan, LogPlan]:

@@ -10,10 +10,13 @@ from typing import Final
 from milena.broker.server import Broker
 from milena.config.node_config import NodeConfig
 from milena.controller.server import Controller
+from milena.lab.scenarios.comparing.algorithms import ALGORITHMS, CLEAN_ONLY, Algorithm
 from milena.lab.scenarios.peers import tier_rules
 from milena.lab.scenarios.peers.alter_partition_behind import Behind
 from milena.lab.scenarios.peers.epoch_bumps import BumpsEpochs
+from milena.lab.scenarios.peers.former_leaders import PushesLeadersOut
 from milena.lab.scenarios.peers.hand_cleaner import HandCleaner, UnfencedHandCleaner
+from milena.lab.scenarios.peers.private_epoch_ends import PRIVATE_RANGES, AsksByAlgorithm
 from milena.node.api import ApiTable
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.schemas.api_versions import ApiVersionsAnswers
@@ -67,11 +70,22 @@ def behind_controller(runtime: Runtime, config: NodeConfig, *, fences: bool = Fa
     return Behind(runtime, config, ApiTable("milena.controller.apis", modules), fences=fences)
 
 
+def _asks(algorithm: Algorithm) -> Peer:
+    """A broker that truncates by an algorithm of KIP-279 and answers to it, in messages of its own; the other replicas
+    must do the same. It reports no divergence in fetches."""
+    replaced = {ApiKey.OFFSET_FOR_LEADER_EPOCH: "private_epoch_ends", ApiKey.FETCH: "fetch_without_divergence"}
+    apis = ApiTable("milena.broker.apis", _modules(replaced), ranges=PRIVATE_RANGES)
+    return lambda runtime, config: AsksByAlgorithm(runtime, config, apis, algorithm)
+
+
 def _broker(runtime: Runtime, config: NodeConfig, replaced: Mapping[ApiKey, str]) -> Broker:
+    return Broker(runtime, config, apis=ApiTable("milena.broker.apis", _modules(replaced)))
+
+
+def _modules(replaced: Mapping[ApiKey, str]) -> dict[ApiKey, str]:
     modules = {key: key.name.lower() for key in served(Role.BROKER)}
     modules[ApiKey.API_VERSIONS] = "milena.node.apis.api_versions"
-    modules |= {key: f"{PACKAGE}.{name}" for key, name in replaced.items()}
-    return Broker(runtime, config, apis=ApiTable("milena.broker.apis", modules))
+    return modules | {key: f"{PACKAGE}.{name}" for key, name in replaced.items()}
 
 
 def _with_rules(**rounds: tier_rules.Round | None) -> Peer:
@@ -81,6 +95,11 @@ def _with_rules(**rounds: tier_rules.Round | None) -> Peer:
 
 PEERS: Final[Mapping[str, Peer]] = {
     "kip101": kip101_leader,
+    "asks_as_kip101": _asks(ALGORITHMS["KIP-101"]),
+    "asks_alternative_1": _asks(ALGORITHMS["alternative 1"]),
+    "asks_alternative_2": _asks(ALGORITHMS["alternative 2"]),
+    "asks_high_watermark": _asks(CLEAN_ONLY),
+    "pushes_leaders_out": PushesLeadersOut,
     "metadata_epochs": metadata_epochs_leader,
     "counts_diverging": counts_diverging_leader,
     "alter_partition_v2": alter_partition_v2_controller,

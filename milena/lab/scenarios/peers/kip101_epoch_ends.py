@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from milena.broker.server import Broker
+from milena.lab.scenarios.comparing.algorithms import kip101_end_offset
 from milena.node.api import Fields, RequestContext
-from milena.protocol.types import LeaderEpoch, Offset
-from milena.storage.state.epoch_cache import LeaderEpochCache
+from milena.protocol.types import LeaderEpoch
 
 UNKNOWN: Final = -1
 
@@ -57,11 +57,3 @@ def _end_of(node: Broker, topic: str, partition: int, asked: LeaderEpoch) -> int
     log = node.partitions.get(topic, partition).require()
     end = kip101_end_offset(log.epochs, log.log_end_offset, asked)
     return UNKNOWN if end is None else end
-
-
-def kip101_end_offset(epochs: LeaderEpochCache, log_end: Offset, asked: LeaderEpoch) -> Offset | None:
-    """Return the log end offset for the latest epoch, else the start of the first epoch above the requested one."""
-    if asked == epochs.latest:
-        return log_end
-    above = epochs.next_entry(asked)
-    return None if above is None else above.start

@@ -26,6 +26,7 @@ def texts() -> list[tuple[Path, str]]:
         if (
             not path.is_relative_to("tests/fixtures")
             and not path.is_relative_to(VENDORED)
+            and path.suffix != ".png"
             and path.name not in ("LICENSE", "test_text.py")
         ):
             found.append((path, (ROOT / path).read_text(errors="replace")))

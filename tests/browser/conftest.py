@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 FOLDER: Final = Path(__file__).parent
+IMAGES: Final = FOLDER.parents[1] / "docs" / "images"
 AXE: Final = FOLDER / "node_modules" / "axe-core" / "axe.min.js"
 SERIOUS: Final = ("serious", "critical")
 Opener = Callable[..., "Page"]
@@ -75,6 +76,17 @@ def open_page(browser: Browser) -> Iterator[Opener]:
     for context in contexts:
         context.close()
     assert found == []
+
+
+@pytest.fixture
+def picture(request: pytest.FixtureRequest) -> Callable[[Page, str], None]:
+    """A function that keeps a picture of what the window shows for the documentation, if ``--images`` is given."""
+
+    def keep(page: Page, name: str) -> None:
+        if request.config.getoption("--images"):
+            page.screenshot(path=IMAGES / f"{name}.png")
+
+    return keep
 
 
 @pytest.fixture(scope="session")

@@ -191,14 +191,17 @@ def test_plots_are_drawn_with_their_legends(shown: Callable[..., Page]) -> None:
     assert values[1:] == ["3", "2"]
 
 
-def test_a_seed_of_the_simulation_is_drawn(tmp_path: Path, open_page: Opener) -> None:
+def test_a_seed_of_the_simulation_is_drawn(
+    tmp_path: Path, open_page: Opener, picture: Callable[[Page, str], None]
+) -> None:
     file = tmp_path / "seed.html"
-    assert milena("sim", "--seed", "3", "--steps", "1", "--html", str(file)).returncode == 0
+    assert milena("sim", "--seed", "3", "--steps", "2", "--html", str(file)).returncode == 0
     page = open_page(file.as_uri())
     assert page.locator(".item.fault").count() > 0
     assert page.locator(".item.leader").count() > 5
     page.keyboard.press("f")
     assert page.locator(".state").inner_text().count("Faults:") == 1
+    picture(page, "page-run")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -169,16 +169,21 @@ def test_a_step_with_thousands_of_requests_has_rows_for_those_in_view(shown: Cal
     assert 0 < page.locator(".exchange:not(.heads)").count() < 60
 
 
-def test_each_step_of_a_real_run_is_drawn(tmp_path: Path, open_page: Opener) -> None:
+def test_each_step_of_a_real_run_is_drawn(
+    tmp_path: Path, open_page: Opener, picture: Callable[[Page, str], None]
+) -> None:
     file = tmp_path / "run.html"
     assert milena("scenario", "run", "kip405_5", "--quiet", "--html", str(file)).returncode == 0
-    page = open_page(file.as_uri())
+    page = open_page(file.as_uri(), height=1250)
     titles, refusals = [title(page)], 0
     while page.get_by_role("button", name="Next").is_enabled():
         page.keyboard.press("ArrowRight")
         titles.append(title(page))
         assert page.locator("svg [role=img]").count() >= 2
-        refusals += page.locator(".exchange").filter(has_text="OFFSET_MOVED_TO_TIERED_STORAGE").count()
+        refused = page.locator(".exchange").filter(has_text="OFFSET_MOVED_TO_TIERED_STORAGE")
+        if refused.count() > 0 and refusals == 0:
+            picture(page, "page-scenario")
+        refusals += refused.count()
     assert [text.partition(".")[0] for text in titles] == [str(number) for number in range(1, len(titles) + 1)]
     assert page.locator("#place").inner_text() == f"Step {len(titles)} of {len(titles)}"
     assert refusals > 0

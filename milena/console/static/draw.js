@@ -25,7 +25,7 @@ import { LongList } from "./list.js";
 /** @typedef {{ first: number, end: number, epoch: number }} Run offsets of one leader epoch */
 
 const COLOURS = 8;
-const NAMES = 190;
+const NAMES = 250;
 const NAME = 26;
 const AXIS = 20;
 const EPOCHS = 15;

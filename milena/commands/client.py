@@ -10,6 +10,7 @@ from functools import partial
 from typing import TypeAlias
 
 from milena.client.cluster import Cluster
+from milena.command_line.bootstrap import VARIABLE, parse_addresses
 from milena.command_line.errors import UsageError, UserError, reason_of
 from milena.command_line.options import CommandLine, Option, Values, chosen
 from milena.command_line.table import say, show_json
@@ -18,10 +19,8 @@ from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import TopicPartition
 from milena.runtime.files import RealDisk
-from milena.runtime.numbers import whole
 from milena.runtime.process import real_runtime
 
-VARIABLE = "MILENA_BOOTSTRAP"
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"
 """The bootstrap servers of a `milena up` with default options."""
 BOOTSTRAP = Option(
@@ -77,21 +76,6 @@ async def _run(addresses: list[tuple[str, int]], body: Body) -> int:
         cluster.close()
         assert isinstance(runtime.disk, RealDisk)
         runtime.disk.close()
-
-
-def parse_addresses(text: str) -> list[tuple[str, int]]:
-    """Parse ``host:port,...``, with IPv6 hosts in brackets. Raises UsageError."""
-    source = VARIABLE if text == os.environ.get(VARIABLE) else "--bootstrap-server"
-    addresses = []
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        host, _, port = part.rpartition(":")
-        number = whole(port)
-        if not host or number is None or not 0 < number < 65536:
-            raise UsageError(f"{source} {text}: {part!r} is not of the form HOST:PORT")
-        addresses.append((host.strip("[]"), number))
-    if not addresses:
-        raise UsageError(f"{source} needs at least one HOST:PORT")
-    return addresses
 
 
 def explain(error: KafkaError) -> str:

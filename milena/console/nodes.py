@@ -31,16 +31,16 @@ NAME: Final = Path(description="a node's name or id, as in GET /api/nodes")
 def node_named(context: Context, name: str) -> LabNode:
     """Return a node by name or id. Raises HTTPException 404."""
     nodes = context.place.nodes()
-    for known, node in nodes.items():
-        if name in (known, known.rpartition("-")[2]) and isinstance(node, LabNode):
+    controlled = {known: node for known, node in nodes.items() if isinstance(node, LabNode)}
+    for known, node in controlled.items():
+        if name in (known, known.rpartition("-")[2]):
             return node
-    raise not_found(f"no node {name!r}; there are {', '.join(nodes) or 'none that can be controlled'}")
+    raise not_found(f"no node {name!r}; there are {', '.join(controlled) or 'none that can be controlled'}")
 
 
 def command_named(name: str, node: LabNode | None = None) -> LabCommandDescription:
     """Return a command's description. Raises HTTPException 404 if there is no such command of the node."""
-    roles = None if node is None else node.entry["roles"]
-    known = {one.name: one for one in CATALOG.values() if roles is None or set(roles) & set(one.nodes)}
+    known = {one.name: one for one in CATALOG.values() if node is None or has(node, one)}
     described = known.get(name)
     if described is None:
         near = get_close_matches(name, known, n=1)
@@ -85,14 +85,16 @@ def _as_text(command: str, given: dict[str, Any]) -> str:
 @router.get("/api/commands", tags=["nodes"])
 async def commands(context: Shared) -> dict[str, dict[str, Any]]:
     """The commands of each node, with their arguments, what they return, and how to undo them."""
+    nodes = {name: node for name, node in context.place.nodes().items() if isinstance(node, LabNode)}
     return {
-        name: {"commands": {one.name: described_as_json(one) for one in CATALOG.values() if _has(node, one)}}
-        for name, node in context.place.nodes().items()
+        name: {"commands": {one.name: described_as_json(one) for one in CATALOG.values() if has(node, one)}}
+        for name, node in nodes.items()
     }
 
 
-def _has(node: object, command: LabCommandDescription) -> bool:
-    return isinstance(node, LabNode) and bool(set(node.entry["roles"]) & set(command.nodes))
+def has(node: LabNode, command: LabCommandDescription) -> bool:
+    """Whether a node has a command."""
+    return bool(set(node.entry["roles"]) & set(command.nodes))
 
 
 def described_as_json(command: LabCommandDescription) -> dict[str, Any]:

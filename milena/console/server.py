@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import socket
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -13,23 +16,27 @@ import uvicorn
 
 from milena import VERSION
 from milena.client.cluster import Cluster
+from milena.command_line.bootstrap import parse_addresses
 from milena.command_line.errors import UserError
 from milena.console.access import Access
 from milena.console.application import application
 from milena.console.context import Context
 from milena.console.guard import cookie_name
+from milena.console.kafka_place import LIMITS, KafkaPlace
 from milena.console.lab_place import LabPlace, broker_addresses
-from milena.console.model import Model
+from milena.console.model import Json, Model
+from milena.console.places import Place
 from milena.console.transport import Http
 from milena.console.watch import Watch
 from milena.runtime.process import PARENT_FD, real_runtime
 from milena.up import channel, http_files, private_files
 from milena.up.detached import known
 from milena.up.layout import ClusterDir
-from milena.up.settings import bracketed
+from milena.up.settings import bracketed, load
 
 if TYPE_CHECKING:
     from milena.command_line.options import Values
+    from milena.runtime.context import Runtime
 
 MOST_CONNECTIONS: Final = 256
 CLOSING_SECONDS: Final = 1
@@ -39,10 +46,15 @@ LONGEST_HEADERS: Final = 16 << 10
 
 def run(values: Values) -> int:
     """Serve until SIGTERM, SIGINT, or the end of the supervisor. Raises UserError if the server cannot start."""
-    cluster = known(values.dir)
-    token = http_files.token(values.token_file or cluster.http_token)
+    if values.bootstrap_server:
+        cluster, directory = ClusterDir(values.dir), None
+        private_files.make_folder(cluster.path)
+    else:
+        cluster = directory = known(values.dir)
+    token = http_files.token(cluster.http_token)
     listening = bind(values.host, values.port)
-    anyio.run(_serve, cluster, values, token, listening)
+    anyio.run(_serve, cluster, directory, values, token, listening)
+    http_files.forget(cluster)
     return 0
 
 
@@ -60,23 +72,37 @@ def bind(host: str, port: int) -> socket.socket:
     return listening
 
 
-async def _serve(cluster: ClusterDir, values: Values, token: str, listening: socket.socket) -> None:
+def cluster_of(directory: ClusterDir | None, values: Values, runtime: Runtime) -> tuple[Place, Json]:
+    """Return the cluster's place, and its description for the state."""
+    given = values.bootstrap_server
+    addresses = parse_addresses(given) if directory is None else [*broker_addresses(directory)]
+    client = Cluster(runtime, addresses, f"milena-http-{secrets.token_hex(3)}", request_timeout=10.0)
+    described: Json = {
+        "id": "" if directory is None else load(directory).cluster_id,
+        "dir": None if directory is None else directory.path,
+        "lab": directory is not None,
+        "version": VERSION,
+        "limits": LIMITS if directory is None else "",
+        "bootstrap": ",".join(f"{bracketed(host)}:{number}" for host, number in addresses),
+    }
+    return (KafkaPlace(client) if directory is None else LabPlace(directory, client)), described
+
+
+async def _serve(
+    files: ClusterDir, directory: ClusterDir | None, values: Values, token: str, listening: socket.socket
+) -> None:
     port = listening.getsockname()[1]
     runtime = real_runtime()
-    client = Cluster(runtime, [*broker_addresses(cluster)], f"milena-http-{secrets.token_hex(3)}", request_timeout=10.0)
-    model, place = Model(runtime.clock.time_ms), LabPlace(cluster, client)
-    model.cluster = {
-        "id": _cluster_id(cluster), "dir": cluster.path, "lab": True, "version": VERSION, "limits": "",
-        "bootstrap": ",".join(f"{host}:{number}" for host, number in broker_addresses(cluster)),
-    }  # fmt: skip
+    model = Model(runtime.clock.time_ms)
+    place, model.cluster = cluster_of(directory, values, runtime)
     shown = "127.0.0.1" if values.host in ("0.0.0.0", "::", "") else bracketed(values.host)
     context = Context(
-        access=Access(token, cluster.http_code, [values.host, *values.allowed_host]),
+        access=Access(token, files.http_code, [values.host, *values.allowed_host]),
         cookie=cookie_name(port),
         model=model,
         watch=Watch(place, model, runtime.clock.monotonic),
         place=place,
-        directory=cluster,
+        directory=directory,
         page=values.console,
     )
     server = Server(
@@ -94,13 +120,14 @@ async def _serve(cluster: ClusterDir, values: Values, token: str, listening: soc
             h11_max_incomplete_event_size=LONGEST_HEADERS,
             timeout_graceful_shutdown=CLOSING_SECONDS,
         ),
-        lambda: _announce(cluster, f"http://{shown}:{port}"),
+        lambda: _announce(files, directory, f"http://{shown}:{port}"),
     )
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_end_with_parent, server)
+        tasks.start_soon(_end_by_signal, server)
         await server.serve([listening])
         tasks.cancel_scope.cancel()
-    client.close()
+    place.client.close()
 
 
 class Server(uvicorn.Server):
@@ -110,15 +137,29 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._ready = ready
 
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """uvicorn's method ends the process by the signal, before the server's files are removed."""
+        yield
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
             self._ready()
 
 
-def _announce(cluster: ClusterDir, address: str) -> None:
-    private_files.replace(cluster.http_address, f"{address}\n")
-    channel.notify_supervisor(cluster, 0, channel.HTTP_READY)
+def _announce(files: ClusterDir, directory: ClusterDir | None, address: str) -> None:
+    private_files.replace(files.http_address, f"{address}\n")
+    if directory is not None:
+        channel.notify_supervisor(directory, 0, channel.HTTP_READY)
+    sys.stderr.write(f"HTTP API at {address}, the token is in {files.http_token}\n")
+
+
+async def _end_by_signal(server: uvicorn.Server) -> None:
+    """Stop at the first signal, and without waiting for answers at the second one."""
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for _ in signals:
+            server.force_exit, server.should_exit = server.should_exit, True
 
 
 async def _end_with_parent(server: uvicorn.Server) -> None:
@@ -130,9 +171,3 @@ async def _end_with_parent(server: uvicorn.Server) -> None:
     os.set_inheritable(pipe, False)
     await anyio.wait_readable(pipe)
     server.should_exit = True
-
-
-def _cluster_id(cluster: ClusterDir) -> str:
-    from milena.up.settings import load
-
-    return load(cluster).cluster_id

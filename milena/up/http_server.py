@@ -13,14 +13,12 @@ from milena import install_hint
 from milena.command_line.errors import UserError
 from milena.command_line.options import CommandLine, Option
 from milena.up import http_files, processes
-from milena.up.layout import DEFAULT_DIR
+from milena.up.layout import DEFAULT_DIR, ClusterDir
 from milena.up.processes import PARENT_FD, NodeProcess
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from milena.up.layout import ClusterDir
 
 NAME = "http"
 """The name of its log."""
@@ -107,16 +105,14 @@ class HttpServer:
 
 def console(arguments: Sequence[str]) -> int:
     """`milena console`."""
-    from milena.up.detached import known
-
     values = CONSOLE.parse(arguments)
     if values.help:
         print(CONSOLE.help())
         return 0
-    cluster = known(values.dir)
+    cluster = ClusterDir(values.dir)
     address = http_files.address(cluster)
     if address is None:
-        print(f"milena: no console runs in {cluster.path}; `milena up --console` starts one", file=sys.stderr)
+        print(f"milena: no HTTP server runs in {cluster.path}; `milena up --console` starts one", file=sys.stderr)
         return UserError.exit_code
     print(http_files.link(cluster, address))
     return 0

@@ -13,3 +13,8 @@ def replace(path: str, text: str) -> None:
         os.fchmod(fd, 0o600)  # the file may remain from a killed process, or the umask may remove more bits
         file.write(text)
     os.replace(scratch, path)
+
+
+def make_folder(path: str) -> None:
+    """Make a folder that only its owner may enter, unless it exists. Raises OSError."""
+    os.makedirs(path, mode=0o700, exist_ok=True)

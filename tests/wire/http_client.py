@@ -5,10 +5,9 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import subprocess
 from collections.abc import Mapping
 from typing import Any, NamedTuple
-
-from milena.testing.local_cluster import LocalCluster
 
 
 class Answer(NamedTuple):
@@ -24,9 +23,11 @@ class Answer(NamedTuple):
 class HttpClient:
     """A program with the token. ``call`` makes one connection per request."""
 
-    def __init__(self, cluster: LocalCluster) -> None:
-        self.address = _read(cluster, "http-address")
-        self.token = _read(cluster, "http-token")
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        """``folder``: the directory of the cluster, or that of `milena http`."""
+        self.folder = os.fspath(folder)
+        self.address = _read(self.folder, "http-address")
+        self.token = _read(self.folder, "http-token")
         self.host = self.address.removeprefix("http://")
 
     def call(
@@ -51,6 +52,13 @@ class HttpClient:
         return answer.json
 
 
-def _read(cluster: LocalCluster, name: str) -> str:
-    with open(os.path.join(cluster.directory, name)) as file:
+def _read(folder: str, name: str) -> str:
+    with open(os.path.join(folder, name)) as file:
         return file.read().strip()
+
+
+def until_ready(server: subprocess.Popen[str]) -> None:
+    """Wait until `milena http` has written its line."""
+    assert server.stderr is not None
+    line = server.stderr.readline()
+    assert line.startswith("HTTP API at "), line + server.stderr.read()

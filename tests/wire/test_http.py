@@ -29,7 +29,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def http(lab: LocalCluster) -> HttpClient:
-    return HttpClient(lab)
+    return HttpClient(lab.directory)
 
 
 def test_the_state_has_nodes_partitions_and_replicas(http: HttpClient, lab: LocalCluster) -> None:
@@ -88,7 +88,7 @@ def test_requests_of_other_pages_and_without_token_are_refused(http: HttpClient)
 
 def test_the_server_ends_with_its_cluster(tmp_path: Path) -> None:
     with LocalCluster.start(tmp_path, options=["--http=0"]) as running:
-        client = HttpClient(running)
+        client = HttpClient(running.directory)
         assert client.call("/").json["error"].endswith("`milena up --console` adds it")
         host, _, port = client.host.rpartition(":")
         with socket.create_connection((host, int(port))) as connection:

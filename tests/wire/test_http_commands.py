@@ -20,7 +20,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def http(lab: LocalCluster) -> HttpClient:
-    return HttpClient(lab)
+    return HttpClient(lab.directory)
 
 
 @pytest.fixture

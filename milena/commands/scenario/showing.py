@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from milena.lab.scenarios.actions import action_line
 from milena.lab.scenarios.comparing.algorithms import ALGORITHMS
 from milena.lab.scenarios.comparing.cases import Case, Comparison
 from milena.lab.scenarios.comparing.runs import Compared, Result
@@ -45,14 +46,21 @@ def described(data: Fields, script: Script) -> Iterator[str]:
         yield f"step {number}: {step.title}"
         yield from quoted(step.quote)
         for name, arguments in step.actions:
-            yield f"  {name} {'' if arguments is None else arguments}".rstrip()
+            yield f"  {action_line(name, arguments)}"
         for what, expected in (("before", step.before), ("expected", step.expect)):
             if expected:
                 yield f"  {what}:"
                 yield from (f"    {line}".rstrip() for line in _drawn(expected))
         for name, exchanges in step.exchanges.items():
-            yield f"  exchanges {name}:"
-            yield from (f"    {one}" for one in exchanges)
+            yield f"  the requests traced as {name}:"
+            yield from (f"    {_exchange(one)}" for one in exchanges)
+
+
+def _exchange(expected: object) -> str:
+    """Return an expected exchange as one line, as in ``request: fetch_offset 0; response: error_code NONE``."""
+    if not isinstance(expected, Mapping):
+        return str(expected)
+    return "; ".join(action_line(f"{part}:", fields) for part, fields in expected.items())
 
 
 def step_lines(step: PlayedStep) -> Iterator[str]:
@@ -180,7 +188,7 @@ def _drawn(expected: Fields) -> Iterator[str]:
         kind = name.partition("/")[0]
         try:
             if kind in OTHERS:
-                others.append(f"{name}: {fields}")
+                others.append(action_line(name, fields))
             elif kind in IN_TIER:
                 columns[name] = [row.expected or "" for row in expected_rows(kind, fields)]
             else:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from milena.lab.scenarios.actions import carry_out
+from milena.lab.scenarios.actions import action_line, carry_out
 from milena.lab.scenarios.driver import CONTROLLER, Driver
 from milena.lab.scenarios.exchanges import differences, mismatch, renumbered
 from milena.lab.scenarios.played import REPLICA, Check, NamedSegment, PlayedStep, ReplicaState, Watch
@@ -208,8 +208,9 @@ def _drawn_tables(stage: Stage, replicas: Mapping[str, ReplicaState]) -> list[Dr
 
 
 def _checks(stage: Stage, step: Step) -> list[Check]:
-    checks = [Check(f"{name}: {fields}") for name, fields in stage.expected.items() if name.partition("/")[0] in OTHERS]
-    return [*checks, *(Check(f"exchanges {name}: {len(exchanges)}") for name, exchanges in step.exchanges.items())]
+    others = [(name, fields) for name, fields in stage.expected.items() if name.partition("/")[0] in OTHERS]
+    checks = [Check(action_line(name, fields)) for name, fields in others]
+    return [*checks, *(Check(f"the requests traced as {name}") for name in step.exchanges)]
 
 
 async def _segments(stage: Stage) -> list[NamedSegment]:

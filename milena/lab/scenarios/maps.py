@@ -12,7 +12,7 @@ copy is not finished, or its end was fenced. ``resolved by B`` is the map with w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from milena.lab.scenarios.tables import Mark, Row, TableError
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
@@ -39,8 +39,10 @@ class CleanerMap(NamedTuple):
         return f"{{{', '.join(entries)}}} {self.status}".rstrip()
 
 
-def map_of(fields: Mapping[Any, Any]) -> CleanerMap:
+def map_of(fields: object) -> CleanerMap:
     """Parse an expected map. Raises TableError."""
+    if not isinstance(fields, Mapping):
+        raise TableError(f"a cleaner-offset map is {{leader epoch: offset}}, not {fields!r}")
     status = fields.get(IS, VALID)
     if status not in (VALID, REJECTED, UNFINISHED):
         raise TableError(f"a cleaner-offset map is {REJECTED} or {UNFINISHED}, not {status!r}")

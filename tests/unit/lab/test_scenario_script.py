@@ -89,7 +89,7 @@ def test_an_unknown_variant_is_refused() -> None:
 
 
 def test_an_unknown_scenario_is_refused() -> None:
-    with pytest.raises(ScriptError, match="there are cleaner_compacted, cleaner_fencing, cleaner_unclean"):
+    with pytest.raises(ScriptError, match="there are cleaner_compacted, cleaner_fencing, cleaner_table, "):
         load("kafka_1")
 
 

@@ -125,7 +125,7 @@ def test_a_quiet_run_prints_one_line(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_a_scenario_in_a_file_compares_three_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "as expected: same: ['A', 'B', 'C']" in output(capsys, "run", written(tmp_path, THREE))
+    assert "as expected: same [A, B, C]" in output(capsys, "run", written(tmp_path, THREE))
 
 
 def test_the_third_log_is_compared_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

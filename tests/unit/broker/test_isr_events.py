@@ -31,6 +31,7 @@ def expanding(bench: Bench) -> Partition:
 def test_a_change_is_logged_when_the_controller_answers(logged: StringIO, bench: Bench) -> None:
     partition = expanding(bench)
     bench.proposals.accept()
+    assert changes(logged) == [([1], [1, 2])]
     partition.become(led_by(ME, replicas=REPLICAS, isr=(1, 2), partition_epoch=1))
     assert changes(logged) == [([1], [1, 2])]
     assert bench.replication.meters.expands.value == 1

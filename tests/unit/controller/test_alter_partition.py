@@ -160,10 +160,11 @@ def test_a_leader_that_has_recovered_says_so() -> None:
     topic = cluster.state.image.topics["t"].id
     cluster.write([PartitionChangeRecord(partition_id=0, topic_id=topic, leader_recovery_state=1)])
     assert propose(cluster, 1, 2, recovery_state=1).code is ErrorCode.INVALID_REQUEST
-    assert propose(cluster, 1, recovery_state=1).code is ErrorCode.NONE
-    assert cluster.partition().recovery_state == 1
-    assert propose(cluster, 1).code is ErrorCode.NONE
-    assert cluster.partition().recovery_state == 0
+    for state in (1, 0):
+        outcome = propose(cluster, 1, recovery_state=state)
+        assert outcome.registration is not None
+        assert (outcome.code, outcome.registration.recovery_state) == (ErrorCode.NONE, state)
+        assert cluster.partition().recovery_state == state
 
 
 def test_the_last_joiner_completes_a_reassignment_and_a_removed_leader_hears_of_its_successor() -> None:
@@ -177,6 +178,20 @@ def test_the_last_joiner_completes_a_reassignment_and_a_removed_leader_hears_of_
     assert (outcome.code, outcome.registration) == (ErrorCode.NEW_LEADER_ELECTED, None)
     after = cluster.partition()
     assert (after.replicas, after.isr, after.leader, after.removing, after.adding) == ((2, 4), (2, 4), 2, (), ())
+
+
+def test_a_leader_that_stays_is_answered_with_the_replicas_after_the_reassignment() -> None:
+    cluster = led_by_1(1, 2, brokers=4)
+    topic = cluster.state.image.topics["t"].id
+    reassigning = PartitionChangeRecord(
+        partition_id=0, topic_id=topic, replicas=(1, 4, 2, 3), removing_replicas=(2, 3), adding_replicas=(4,)
+    )
+    cluster.write([reassigning])
+    outcome = propose(cluster, 1, 2, 4)
+    after = cluster.partition()
+    assert outcome.registration is not None
+    assert outcome.registration.replicas == after.replicas == (1, 4)
+    assert (outcome.registration.isr, outcome.registration.leader) == (after.isr, after.leader) == ((1, 4), 1)
 
 
 @pytest.mark.parametrize("version", [2, 3])

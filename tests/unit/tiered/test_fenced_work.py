@@ -74,6 +74,15 @@ def test_a_segment_that_is_not_known_any_more_belongs_to_another_broker() -> Non
     on_bench(scenario)
 
 
+def test_a_segment_in_another_state_belongs_to_another_broker() -> None:
+    async def scenario(bench: Bench) -> None:
+        role, first = await copied(bench)
+        with pytest.raises(Deposed, match="is COPY_SEGMENT_FINISHED in leader epoch 0, and not DELETE_SEGMENT_STARTED"):
+            accepted(bench.tier, first, MARKED, role.leader_epoch)
+
+    on_bench(scenario)
+
+
 def test_a_deletion_that_the_successor_has_finished_meanwhile_is_not_accepted() -> None:
     async def scenario(bench: Bench) -> None:
         role, first = await copied(bench)

@@ -97,14 +97,14 @@ def drawn(served: Iterable[ServedSegment]) -> list[tuple[int, int, int]]:
     return [(one.segment.id.int, one.first, one.last) for one in served]
 
 
-@pytest.mark.parametrize("former", [segment(2, 15, 19, {0: 15}), segment(2, 10, 19, {0: 10})])
+@pytest.mark.parametrize(("end", "former"), [(4, 15), (9, 10)])
 def test_what_a_former_leader_wrote_after_the_end_of_an_epoch_hides_no_segment_of_the_next_epoch(
-    former: RemoteLogSegmentMetadata,
+    end: int, former: int
 ) -> None:
     """The former leader of epoch 0 wrote more in it than the leader's log has."""
-    cache = copied(segment(1, 0, 9, {0: 0}), former, segment(3, 12, 14, {1: 12}))
+    cache = copied(segment(1, 0, end, {0: 0}), segment(2, former, 19, {0: former}), segment(3, 12, 14, {1: 12}))
     leader = epochs({0: 0, 1: 10, 2: 20})
-    expected = [(1, 0, 9), (3, 12, 14)]
+    expected = [(1, 0, end), (3, 12, 14)]
     assert drawn(cache.served(Offset(0), leader_epochs=leader, log_end=LOG_END)) == expected
     assert drawn(cache.all_served(Offset(0), leader_epochs=leader, log_end=LOG_END)) == expected
     assert cache.segment_for(Offset(15), leader_epochs=leader, log_end=LOG_END) is None
@@ -117,3 +117,11 @@ def test_all_served_segments_are_those_after_all_cleanings() -> None:
     for listed in ((first, second, cleaned), (cleaned, first, second)):
         found = copied(*listed).all_served(Offset(0), leader_epochs=epochs({0: 0}), log_end=LOG_END)
         assert drawn(found) == [(3, 0, 19)]
+
+
+def test_a_segment_stays_replaced_when_its_replacement_is_deleted() -> None:
+    first = segment(1, 0, 9, {0: 0})
+    cleaned = replace(segment(2, 0, 9, {0: 0}), cleaned=offsets({0: 10}), replaces=(first.id,))
+    cache = copied(first, cleaned)
+    assert cache.apply(update(cleaned, DELETING))
+    assert cache.all_served(Offset(0), leader_epochs=epochs({0: 0}), log_end=LOG_END) == []

@@ -17,7 +17,7 @@ from milena.tiered.store.remote_storage import IndexType, RemoteResourceNotFound
 from milena.tiered.work.copying import copy_round
 from milena.tiered.work.deletion import announce_deletion, finish_deletion
 from milena.tiered.work.expiration import expire_round
-from milena.tiered.work.former_deletions import unjustified
+from milena.tiered.work.former_deletions import gaps, unjustified
 from milena.tiered.work.log_updates import follow_round
 from milena.tiered.work.republishing import PREFIX
 from milena.tiered.work.retention import LogView
@@ -319,6 +319,37 @@ def test_what_others_serve_is_not_needed() -> None:
     assert judged(ON, segment(3, 0, 9, {0: 0}), NEXT) == []
     cleaned = replace(segment(3, 0, 9, {0: 0}), cleaned=offsets({0: 9}), replaces=(ON.id,))
     assert judged(ON, cleaned, NEXT) == []
+
+
+def test_gaps_elsewhere_do_not_make_it_needed() -> None:
+    copy_of_on, copy_of_next = segment(3, 0, 9, {0: 0}), segment(4, 10, 29, {2: 10})
+    assert judged(ON, copy_of_on) == [], "offsets 10 to 29 are lacking"
+    assert judged(NEXT, copy_of_next, marked=(2,)) == [], "offsets 0 to 9 are lacking"
+    straddling = segment(5, 0, 15, {0: 0, 2: 10})
+    assert judged(straddling, ON, NEXT, marked=(5,)) == [], "nothing is lacking"
+
+
+def test_only_segments_that_a_former_leader_deletes_are_withdrawn() -> None:
+    """Another segment with lacking offsets is a cleaning that was rejected."""
+    rejected = replace(segment(3, 0, 9, {0: 0}), cleaned=offsets({0: 9}))
+    later = replace(segment(4, 10, 29, {2: 10}), cleaned=offsets({0: 5, 2: 30}))
+    cache = RemoteLogMetadataCache()
+    for one in (ON, rejected, later):
+        cache.apply(one)
+        cache.apply(replace(update(one, FINISHED), leader_epoch=LeaderEpoch(0)))
+    cache.apply(replace(update(ON, MARKED), leader_epoch=LeaderEpoch(0)))
+    found = unjustified(cache, VIEW, Offset(30), by=LeaderEpoch(3), now=1_000_000)
+    assert [one.id.int for one in found] == [1]
+
+
+def test_gaps_are_the_offsets_that_no_segment_serves() -> None:
+    cache = RemoteLogMetadataCache()
+    for one in (segment(1, 2, 4, {0: 2}), segment(2, 5, 7, {0: 5}), segment(3, 10, 11, {0: 10})):
+        cache.apply(one)
+        cache.apply(update(one, FINISHED))
+    log = epochs({0: 0})
+    assert list(gaps(cache, log, Offset(0), Offset(14))) == [(0, 1), (8, 9), (12, 13)]
+    assert list(gaps(cache, log, Offset(2), Offset(8))) == []
 
 
 def test_marks_of_kafka_and_of_this_leader_hold() -> None:

@@ -12,14 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from milena.config.node_config import NodeConfig
+from milena.config.topic_config import TopicConfig
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.state.epoch_cache import EpochEntry, LeaderEpochCache
+from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.segments.lineage import filtered, is_within_leader_epochs
 from milena.tiered.segments.segment_metadata import RemoteLogSegmentMetadata, RemoteLogSegmentState
 from milena.tiered.segments.tiered_offsets import RemoteEnd, find_highest_remote_offset, remote_log_start
-from milena.tiered.work.retention import Expiration, LogView, Validity, decide, unfinished_copies
+from milena.tiered.work.retention import Expiration, LogView, Validity, decide, limits, unfinished_copies
 from tests.unit.tiered.dumb_tier import DumbTier
-from tests.unit.tiered.segments import EPOCHS_OF_KIP405_3, KIP405_3, epochs, segment
+from tests.unit.tiered.segments import EPOCHS_OF_KIP405_3, KIP405_3, epochs, offsets, segment, update
 
 STARTED = RemoteLogSegmentState.COPY_SEGMENT_STARTED
 FINISHED = RemoteLogSegmentState.COPY_SEGMENT_FINISHED
@@ -104,6 +107,46 @@ def test_a_failed_copy_does_not_count() -> None:
     """KAFKA-17062: it stays COPY_SEGMENT_STARTED, and its bytes are those of the copy that came after it."""
     failed = [replace(TENS[4], segment_id=replace(TENS[4].segment_id, id=UUID(int=9)), state=STARTED)]
     assert expire(*TENS, *failed, log=view(retention_bytes=5 * SIZE)) == ([], None, [])
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [(("delete",), (5, 7)), ((), (5, 7)), (("compact",), (-1, -1)), (("compact", "delete"), (5, 7))],
+)
+def test_a_compacted_topic_has_no_retention_unless_its_policy_has_delete(
+    policy: tuple[str, ...], expected: tuple[int, int]
+) -> None:
+    defaults = TopicConfig.effective(NodeConfig.of(), {})
+    config = replace(defaults, cleanup_policy=policy, retention_ms=5, retention_bytes=7)
+    assert limits(config) == expected
+
+
+def test_neither_unfinished_copies_nor_those_of_another_lineage_count_for_the_size() -> None:
+    unfinished = segment(8, 50, 59, {0: 50}, state=STARTED)
+    assert expire(*TENS, unfinished, log=view(retention_bytes=4 * SIZE + 1)) == ([], None, [])
+    other = finished(9, 50, 59, {0: 50})
+    assert expire(*TENS, other, log=view({0: 0, 1: 50}, retention_bytes=5 * SIZE)) == ([], None, [])
+
+
+def expire_cleaned(*segments: RemoteLogSegmentMetadata, log: LogView) -> tuple[object, ...]:
+    """Like ``expire``, after the cleanings that the segments are from."""
+    cache = RemoteLogMetadataCache()
+    for one in segments:
+        cache.apply(replace(one, state=STARTED))
+        if one.state is FINISHED:
+            cache.apply(update(one, FINISHED))
+    return outcome(decide(cache, log, now=NOW))
+
+
+def test_of_a_replaced_segment_and_its_replacement_the_replacement_expires() -> None:
+    first, second = TENS[:2]
+    cleaned = replace(finished(9, 0, 9, {0: 0}), cleaned=offsets({0: 10}), replaces=(first.id,))
+    assert expire_cleaned(first, second, cleaned, log=view(retention_ms=NOW - 1)) == ([9], 10, [])
+
+
+def test_an_unfinished_cleaning_keeps_no_later_segment() -> None:
+    unfinished = replace(segment(9, 0, 19, {0: 0}, max_timestamp_ms=NOW), cleaned=offsets({0: 20}))
+    assert expire_cleaned(*TENS[:3], unfinished, log=view(retention_ms=NOW - 2)) == ([0, 1], 20, [])
 
 
 def test_what_is_below_the_log_start_already_does_not_count() -> None:

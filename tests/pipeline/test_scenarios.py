@@ -39,7 +39,9 @@ SCENARIOS = (
     "delete_fencing",
     "fence_lost",
 )
-RUNS = [(one, variant) for one in SCENARIOS for variant in variants_of(source(one)) if variant != "unfenced"]
+CONTROLS = {"unfenced", "draft_by_former_leader", "draft_by_leader"}
+"""Variants in which records are lost, or not read."""
+RUNS = [(one, variant) for one in SCENARIOS for variant in variants_of(source(one)) if variant not in CONTROLS]
 LEADER_ALONE = {
     ("kip405_3", 2),
     ("kip405_3", 3),

@@ -62,7 +62,7 @@ COMPARE = CommandLine(
         Option("--seed", "of the simulation", "N", default=0, convert=int),
         JSON,
     ],
-    [Positional("TABLE", "kip279, kip903 (default: all)", many=True)],
+    [Positional("TABLE", "kip279, kip405, kip903, kip1272 (default: all)", many=True)],
     ["milena scenario compare kip903", "milena scenario compare kip279 --json"],
 )
 

@@ -22,6 +22,7 @@ from typing import Any, Final, TypeAlias
 import yaml
 
 from milena.command_line.options import nearest
+from milena.lab.scenarios.comparing.tier_measures import TIER_COLUMNS
 from milena.lab.scenarios.events import Event
 from milena.lab.scenarios.heads import PLAIN, SUFFIX
 from milena.lab.scenarios.played import PlayedRun
@@ -88,6 +89,7 @@ COLUMNS: Final[Mapping[str, Measure]] = {
     "bits of requests": _bits("request_bytes"),
     "bits of responses": _bits("response_bytes"),
     "logs": _logs,
+    **TIER_COLUMNS,
 }
 """``refused fetches``: a follower's, of one partition, with FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH. ``longest
 write``: until all in-sync replicas have the record. Bits are those of the encoded bodies, of each round."""

@@ -29,6 +29,7 @@ class Sizes:
         self.checked_mb = 15 if short else 100
         self.checked_rounds = 3
         self.partitions = 1_000
+        self.reset_rounds = 5 if short else 15
         self.idle_replicated_partitions = 300 if short else 1_000
         self.replicated_warming_records = 50_000 if short else 1_000_000
         self.replicated_records = 60_000 if short else 1_000_000

@@ -24,6 +24,7 @@ from benchmarks.pages import pages
 from benchmarks.partitions import many, thousand
 from benchmarks.peers import Kafka, Peer, Running
 from benchmarks.replication import replicated_latency, replicated_load
+from benchmarks.resets import resets
 from benchmarks.scans import scans
 from benchmarks.segments import segments
 from benchmarks.sizes import Sizes
@@ -70,6 +71,7 @@ STAGES: dict[str, Stage | ClusterStage] = {
     "replicated": ClusterStage(3, replicated_latency),
     "replicated-load": ClusterStage(3, replicated_load),
     "partitions": Stage(thousand),
+    "reset": Stage(resets),
     "many": Stage(many, kafka_takes_minutes=True),
     "cleaning": Stage(cleaning),
     "tier": Stage(tier),

@@ -65,6 +65,8 @@ from milena.storage.manager.log_dir import LogDir
 from milena.storage.manager.log_manager import LogManager
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from milena.broker.reading.remote_reads import RemoteReads
     from milena.node.serving.lab_commands import LabCommands
     from milena.tiered.work.tier_manager import RemoteLogManager
@@ -86,10 +88,12 @@ class Broker:
         apis: ApiTable | None = None,
         shared: Callable[[], SharedLog] | None = None,
         cluster_id: str | None = None,
+        incarnation: UUID | None = None,
     ) -> None:
         """``shared`` returns the metadata log of the controller in the same process, once it has started.
-        ``cluster_id``: the cluster that this broker must belong to; None for any. Disk and network are not used before
-        ``listen``."""
+        ``cluster_id``: the cluster that this broker must belong to; None for any. ``incarnation``: that of a snapshot,
+        with which the broker keeps its epoch and its place in every ISR; None for a new one. Disk and network are not
+        used before ``listen``."""
         self.ready = False
         """Whether the broker serves requests: it has been unfenced, and is not stopping."""
         self.runtime = runtime
@@ -123,6 +127,9 @@ class Broker:
         self._tasks = runtime.new_tasks(f"broker {self.node_id}")
         self._shared = shared
         self._required_cluster = cluster_id
+        self._resumes = incarnation is not None
+        self.incarnation = incarnation
+        """The incarnation with which this broker registers; None until a new one is drawn."""
         self._lifecycle: Lifecycle | None = None
         self._log = get_logger("broker", node=self.node_id)
         self.client_log = LimitedLog(self._log, runtime.clock.monotonic)
@@ -295,6 +302,7 @@ class Broker:
             session_timeout=self.config.get_int("broker.session.timeout.ms") / 1000,
             registration_timeout=self.config.get_int("initial.broker.registration.timeout.ms") / 1000,
             failure_timeout=self.config.get_int("log.dir.failure.timeout.ms") / 1000,
+            resumes=self._resumes,
         )
         lifecycle.start(self._tasks)
         await lifecycle.caught_up.wait()
@@ -316,10 +324,10 @@ class Broker:
         self.ready = True
         self._log.info("broker serves", listeners=[f"{h}:{p}" for h, p in self.server.bound.values()], state=IN_KAFKA)
 
-    async def stop(self) -> None:
-        """Stop in order, wherever ``start`` is. Idempotent."""
+    async def stop(self, *, abruptly: bool = False) -> None:
+        """Stop in order, wherever ``start`` is. Idempotent. ``abruptly``: leave the log directories as they are."""
         self.ready = False
-        if self._lifecycle is not None and self.config.get_bool("controlled.shutdown.enable"):
+        if self._lifecycle is not None and not abruptly and self.config.get_bool("controlled.shutdown.enable"):
             await self._lifecycle.controlled_shutdown(CONTROLLED_SHUTDOWN_TIMEOUT)
         if self.remote_reads is not None:
             await self.remote_reads.stop()
@@ -335,6 +343,9 @@ class Broker:
         self.controller.close()
         if self._metadata.source is not None:
             self._metadata.source.close()
+        if abruptly:
+            self.logs.abandon()
+            return
         epoch = self._lifecycle.epoch if self._lifecycle is not None else None
         await self.logs.stop(epoch)
 
@@ -354,10 +365,11 @@ class Broker:
         return ObservedMetadata(self.runtime, self.config, cluster_id=cluster_id, directory_id=directory_id)
 
     def _registration(self, cluster_id: str) -> Registration:
+        self.incarnation = self.incarnation or self.runtime.random.uuid()
         return Registration(
             node_id=self.node_id,
             cluster_id=cluster_id,
-            incarnation=self.runtime.random.uuid(),
+            incarnation=self.incarnation,
             listeners=advertised_listeners(self.config, self.server.bound),
             rack=self.config.get_str_or_none("broker.rack"),
             log_dirs=[

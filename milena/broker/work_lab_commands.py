@@ -62,6 +62,7 @@ class WorkLabCommands:
         return {
             "roll": self.roll,
             "flush": self.flush,
+            "flush_all": self.flush_all,
             "retain": self.retain,
             "compact": self.compact,
             "copy": self.copy,
@@ -81,6 +82,11 @@ class WorkLabCommands:
         log = self._node.partitions.get(topic, partition).online_log
         await self._node.logs.flush(log)
         return {"recovery_point": log.recovery_point}
+
+    async def flush_all(self) -> dict[str, int]:
+        logs = list(self._node.logs)
+        await self._node.logs.flush(*logs)
+        return {"logs": len(logs)}
 
     def retain(self, topic: str | None = None, partition: int | None = None) -> dict[str, int]:
         if partition is not None and topic is None:

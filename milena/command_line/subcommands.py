@@ -11,6 +11,8 @@ COMMANDS = {
     "reset": ("milena.steering.state_commands:reset", "make a test cluster like a new one"),
     "http": ("milena.console.command:main", "serve a cluster's state and lab commands over HTTP"),
     "console": ("milena.up.http_server:console", "print a link to the console of a running cluster"),
+    "snapshot": ("milena.steering.state_commands:snapshot", "write the state of a whole cluster into a folder"),
+    "restore": ("milena.steering.state_commands:restore", "return a running cluster to a snapshot"),
     "node": ("milena.commands.node:main", "run one node from its properties file"),
     "config": ("milena.commands.config:main", "check a configuration without starting a node"),
     "container": ("milena.commands.container:main", "run one node as Kafka's container image does"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import sys
 from collections.abc import Coroutine
@@ -18,16 +19,19 @@ from milena.form import running
 from milena.node.metrics import Metrics
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.decompression import load_codecs
+from milena.protocol.uuids import from_text, to_text
 from milena.runtime.descriptors import DescriptorWatch
 from milena.runtime.logging import get_logger
 from milena.runtime.process import PARENT_GONE, Stop, settle_memory
 from milena.runtime.tcp.hosts import from_here
 from milena.storage.manager.log_dir import DirectoryError
-from milena.up import channel, nodes_file
+from milena.up import channel, nodes_file, private_files
 from milena.up.layout import ClusterDir
 from milena.up.settings import bracketed
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from milena.broker.metadata.metadata_source import SharedLog
     from milena.broker.server import Broker
     from milena.command_line.options import Values
@@ -96,7 +100,7 @@ class NodeProcess:
             if self._lab_dir is not None:
                 from milena.steering.lab import Lab
 
-                self._lab = Lab(self._lab_dir, self._config, runtime)
+                self._lab = Lab(self._lab_dir, self._config, runtime, self._halt, self._reopen)
                 runtime = self._lab.runtime
             if await _unless_stopped(stop, self._start(runtime)):
                 self._announce()
@@ -153,6 +157,27 @@ class NodeProcess:
             await self._controller.start()
         if self._broker is not None:
             await self._broker.start()
+            if self._cluster is not None and self._broker.incarnation is not None:
+                path = self._cluster.incarnation(f"broker-{self._config.node_id}")
+                private_files.replace(path, to_text(self._broker.incarnation))
+
+    async def _halt(self) -> None:
+        """Stop the roles without writing anything, so that the log directories can be replaced."""
+        if self._broker is not None:
+            await self._broker.stop(abruptly=True)
+        if self._controller is not None:
+            await self._controller.stop()
+        if self._control is not None:
+            self._control.stop()
+        self._broker = self._controller = self._control = None
+        self._metrics = Metrics()
+
+    async def _reopen(self, runtime: Runtime) -> None:
+        """Start the roles again with what is in the log directories now. If that fails, the process ends."""
+        try:
+            await self._start(runtime)
+        except (ConfigError, DirectoryError, KafkaError, OSError) as error:
+            runtime.fatal("the node cannot serve again", error)
 
     async def _check_own_address(self, stop: Stop) -> None:
         """Stop a broker that cannot reach its own advertised address, as no other broker could. A combined node only
@@ -172,13 +197,43 @@ class NodeProcess:
         from milena.broker.server import Broker
 
         shared = self._shared_log if self._config.is_controller else None
-        return Broker(runtime, self._config, metrics=self._metrics, shared=shared, cluster_id=self._cluster_id)
+        return Broker(
+            runtime,
+            self._config,
+            metrics=self._metrics,
+            shared=shared,
+            cluster_id=self._cluster_id,
+            incarnation=self._resumed_incarnation(),
+        )
+
+    def _resumed_incarnation(self) -> UUID | None:
+        """Return the incarnation of the snapshot that this node was restored from; None for a new one."""
+        text = self._taken_resume("broker")
+        return None if text is None else from_text(text.strip())
+
+    def _taken_resume(self, role: str) -> str | None:
+        """Return the content of the role's file of a restored node, which is read once; None if there is none."""
+        path = None if self._cluster is None else self._cluster.resume(f"{role}-{self._config.node_id}")
+        if path is None or not os.path.exists(path):
+            return None
+        with open(path) as file:
+            text = file.read()
+        os.unlink(path)
+        return text
 
     def make_controller(self, runtime: Runtime) -> Controller:
         """Create the controller. Test peers override it."""
         from milena.controller.server import Controller
 
-        return Controller(runtime, self._config, formatting=self._formatting, metrics=self._metrics)
+        text = self._taken_resume("controller")
+        addresses = {} if text is None else json.loads(text)
+        return Controller(
+            runtime,
+            self._config,
+            formatting=self._formatting,
+            metrics=self._metrics,
+            moved={int(broker): (host, port) for broker, (host, port) in addresses.items()},
+        )
 
     def _shared_log(self) -> SharedLog:
         """Return the metadata log of the controller in this process, which its broker reads directly."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
 from socket import gethostname
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -21,6 +21,7 @@ from milena.config.values import ConfigError
 from milena.controller.apis.table import controller_apis
 from milena.controller.background import Background
 from milena.controller.commands.activation import activation_records, registration_records
+from milena.controller.commands.brokers import moved
 from milena.controller.log.followers import Followers
 from milena.controller.log.formatting import Formatting, read_bootstrap, write_bootstrap
 from milena.controller.log.long_poll import LongPolls
@@ -80,8 +81,10 @@ class Controller:
         metrics: Metrics | None = None,
         rules: Rules | None = None,
         apis: ApiTable | None = None,
+        moved: Mapping[int, tuple[str, int]] | None = None,
     ) -> None:
-        """Does no I/O. Raises ConfigError if ``controller.quorum.voters`` names other voters."""
+        """Does no I/O. ``moved``: the addresses of brokers whose metadata is that of a snapshot, by id. Raises
+        ConfigError if ``controller.quorum.voters`` names other voters."""
         self.runtime = runtime
         self.config = config
         self.node_id = NodeId(config.node_id)
@@ -106,6 +109,7 @@ class Controller:
             holding=True,  # until serve()
             release=config.release,
         )
+        self._moved = moved or {}
         self._formatting = formatting or Formatting.parse(release=config.release)
         self._tasks = runtime.new_tasks(f"controller {self.node_id}")
         self.log = get_logger("controller", node=self.node_id)
@@ -236,6 +240,8 @@ class Controller:
         bootstrap = read_bootstrap(self.runtime.disk, self.config.metadata_log_dir)
         records = self._formatting.records() if bootstrap is None else bootstrap
         metadata.write(activation_records(state, records))
+        if self._moved:
+            metadata.write(moved(state, self._moved))
         endpoints = [self._endpoint_image(name, address) for name, address in self.advertised().items()]
         committed = metadata.write(registration_records(state, self.incarnation, endpoints, self.supported_features))
         state.sessions.activate(state.image.brokers.values(), self.runtime.clock.monotonic())

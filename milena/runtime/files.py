@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import mmap
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 IOV_LIMIT: Final = 1024
 OFFLOAD_THREADS: Final = 4
+COPIED_AT_ONCE: Final = 1 << 20
+"""Bytes."""
 NOT_BY_SENDFILE: Final = frozenset(
     {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EXDEV, errno.ENOTSOCK}
 )
@@ -55,11 +58,18 @@ class RealFile:
     """Implements ``runtime.disk.File``.
 
     ``synced`` starts at 0 for a file that existed before: what an earlier process left in the page cache is unknown.
+
+    A file with a second name, as in a snapshot of the cluster (``milena.up.snapshots``), is never changed in place: the
+    path gets a copy first, and all other names keep the former content. This is checked before each change except
+    appends after the first one: a file that is being appended to gets no second name. (The log file of a closed segment
+    may get one; it is appended to again only after it was truncated.)
     """
 
-    __slots__ = ("_handle", "_path", "_size", "_synced")
+    __slots__ = ("_handle", "_is_new_entry", "_owned", "_path", "_size", "_synced")
 
     def __init__(self, path: str, fd: int) -> None:
+        self._owned = False
+        self._is_new_entry = False
         self._handle: RealHandle | None = RealHandle(fd)
         self._path = path
         self._size = os.fstat(fd).st_size
@@ -78,6 +88,8 @@ class RealFile:
         return self._synced
 
     def append(self, parts: Sequence[Bytes]) -> int:
+        if not self._owned:
+            self._own()
         start = self._size
         try:
             if len(parts) == 1:
@@ -91,6 +103,8 @@ class RealFile:
         return start
 
     def append_from(self, source: File, length: int, position: int) -> int:
+        if not self._owned:
+            self._own()
         start = self._size
         fd, source_fd = self.fileno(), source.fileno()
         copied = 0
@@ -107,6 +121,16 @@ class RealFile:
             return len(data)
         self._size = start + copied
         return copied
+
+    def _own(self) -> None:
+        """Continue with a copy if the file has another name; handles that were taken keep the original. Raises
+        OSError."""
+        found = os.fstat(self.fileno())
+        if found.st_nlink > 1:
+            self._handle = RealHandle(replace_by_copy(self._path, self.fileno()))
+            self._synced = 0
+            self._is_new_entry = True
+        self._owned = True
 
     def _write(self, data: Bytes, position: int) -> int:
         """``pwrite`` until everything is written: a disk that is nearly full accepts only a part at first."""
@@ -137,11 +161,13 @@ class RealFile:
         return os.pread(self.fileno(), length, position)
 
     def pwrite(self, data: Bytes, position: int) -> None:
+        self._own()
         end = position + self._write(data, position)
         self._size = max(self._size, end)
         self._synced = min(self._synced, position)
 
     def truncate(self, size: int) -> None:
+        self._own()
         os.ftruncate(self.fileno(), size)
         self._size = size
         self._synced = min(self._synced, size)
@@ -150,6 +176,9 @@ class RealFile:
         # The loop may append during the sync; only what was written before it is certainly synced.
         size = self._size
         os.fsync(self.fileno())
+        if self._is_new_entry:
+            sync_folder(os.path.dirname(self._path))
+            self._is_new_entry = False
         self._synced = min(size, self._size)
 
     def fileno(self) -> int:
@@ -162,6 +191,35 @@ class RealFile:
 
     def close(self) -> None:
         self._handle = None
+
+
+def replace_by_copy(path: str, fd: int) -> int:
+    """Replace the entry ``path`` by a copy of the file that is open as ``fd``. Return a descriptor of the copy. After a
+    power loss the entry is the original or the copy, until the folder is synced. Raises OSError."""
+    temporary = f"{path}.tmp"
+    with contextlib.suppress(FileNotFoundError):  # of a process that was killed
+        os.unlink(temporary)
+    copy = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        position = 0
+        while data := os.pread(fd, COPIED_AT_ONCE, position):
+            position += os.pwrite(copy, data, position)
+        if position:
+            os.fsync(copy)
+        os.replace(temporary, path)
+    except BaseException:
+        os.close(copy)
+        raise
+    return copy
+
+
+def sync_folder(path: str) -> None:
+    """fsync a folder. Raises OSError."""
+    fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def open_descriptor(path: str, *, create: bool, read_only: bool) -> int:
@@ -238,11 +296,7 @@ class RealDisk:
         os.rmdir(path)
 
     def sync_folder(self, path: str) -> None:
-        fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        sync_folder(path)
 
     def lock(self, path: str) -> Callable[[], None]:
         handle = RealHandle(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))

@@ -3,8 +3,9 @@ jumps, faults of its tier, and a socket for lab commands."""
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Final, NoReturn, Protocol
 
@@ -40,11 +41,22 @@ class Role(Protocol):
 class Lab:
     """The lab facilities of one node's process."""
 
-    def __init__(self, cluster: ClusterDir, config: NodeConfig, runtime: Runtime) -> None:
-        """``cluster``: the folder for the socket and the spare files. Raises OSError, ConfigError."""
+    def __init__(
+        self,
+        cluster: ClusterDir,
+        config: NodeConfig,
+        runtime: Runtime,
+        halt: Callable[[], Awaitable[None]],
+        start: Callable[[Runtime], Awaitable[None]],
+    ) -> None:
+        """``cluster``: the folder for the socket and the spare files. ``halt`` stops the node's roles, leaving the log
+        directories as they are, and ``start`` starts them again. Raises OSError, ConfigError."""
         self._config = config
+        self._halt_roles = halt
+        self._start_roles = start
         self._images: list[Callable[[], MetadataImage]] = []
         self._commands: dict[str, LabCommands] = {}
+        self._listens = False
         name = f"{'broker' if config.is_broker else 'controller'}-{config.node_id}"
         spare = os.path.join(cluster.folder(name), "spare")
         self._disk = LossyDisk(spare)
@@ -79,6 +91,8 @@ class Lab:
             "jump_clock": self._jump_clock,
             "troubles": self._troubles,
             "mend": self._mend,
+            "halt": self._halt,
+            "reopen": self._reopen,
             "ready": ready,
         }
         if name == "broker":
@@ -87,7 +101,8 @@ class Lab:
             commands.add(command, function)
         self._images.append(lambda: image() if role.ready else MetadataImage())
         self._commands[name] = commands
-        if len(self._commands) == 1:
+        if not self._listens:
+            self._listens = True
             await self._listener.start()
 
     async def close(self) -> None:
@@ -98,6 +113,21 @@ class Lab:
     def _power_off(self) -> NoReturn:
         self._disk.cut()
         os._exit(POWER_OFF_EXIT)
+
+    async def _halt(self) -> dict[str, bool]:
+        """stop serving and close all files without writing to them; the process and this socket stay, for `reopen`"""
+        await self._mend()
+        await self._halt_roles()
+        self._images.clear()
+        for disk in (self._disk, self._tier.disk):  # a thread may still work on a file
+            await asyncio.get_running_loop().run_in_executor(None, disk.close)
+        return {"halted": True}
+
+    async def _reopen(self) -> dict[str, bool]:
+        """after `halt`: start again with what is in the log directories now; returns when the node serves"""
+        self._disk.begin_again()
+        await self._start_roles(self.runtime)
+        return {"ready": True}
 
     async def _mend(self) -> dict[str, bool]:
         for commands in self._commands.values():

@@ -42,10 +42,10 @@ def reset(cluster: ClusterDir) -> None:
     broken = [nodes[number] for number, call in mending.items() if call.result()["needs_restart"]]
     for node in broken:
         node.kill()
-    _start(broken)
+    start_together(broken)
     brokers = [entry["id"] for entry in entries if "broker" in entry["roles"]]
     controller = next(commands[entry["id"]] for entry in entries if "controller" in entry["roles"])
-    _wait_unfenced(controller, brokers)
+    wait_unfenced(controller, brokers)
     _remove_all(controller, [commands[number] for number in brokers])
 
 
@@ -67,10 +67,10 @@ def _wake(cluster: ClusterDir, entries: Sequence[Entry]) -> None:
             down.append(node)
         elif is_paused(entry["pid"]):
             node.resume()
-    _start(down)
+    start_together(down)
 
 
-def _start(nodes: Sequence[SteeredNode]) -> None:
+def start_together(nodes: Sequence[SteeredNode]) -> None:
     """Start the nodes together, and wait until all serve."""
     for node in nodes:
         node.start(wait=False)
@@ -78,7 +78,7 @@ def _start(nodes: Sequence[SteeredNode]) -> None:
         node.wait_ready()
 
 
-def _wait_unfenced(controller: NodeCommands, brokers: Sequence[int]) -> None:
+def wait_unfenced(controller: NodeCommands, brokers: Sequence[int]) -> None:
     """Wait until all brokers are unfenced: a broker that was paused, or cut off, needs a heartbeat."""
     deadline = time.monotonic() + LIMIT
     while True:

@@ -11,12 +11,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from threading import Thread
 from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from milena.command_line.errors import UserError
 from milena.steering.nodes import SteeredNode
 from milena.steering.reset import reset
+from milena.steering.snapshots import restore, snapshot
 from milena.testing.lab_node import LabNode
 from milena.up import detached, nodes_file
 from milena.up.layout import ClusterDir
@@ -60,13 +62,14 @@ class LocalCluster:
         self._is_detached = is_detached
         self._layout = ClusterDir(directory)
         self._restarted: list[subprocess.Popen[str]] = []
+        self._cleaning: list[Thread] = []
 
     @classmethod
     def start(
         cls,
         directory: str | os.PathLike[str],
         *,
-        brokers: int = 1,
+        brokers: int | None = 1,
         port: int = 0,
         overrides: Mapping[str, str] | None = None,
         topics: Sequence[str] = (),
@@ -76,12 +79,14 @@ class LocalCluster:
         detach: bool = False,
     ) -> LocalCluster:
         """Start a cluster and wait until it is ready. Port 0: free ports. ``topics`` are ``name:partitions:replicas``,
+        ``brokers`` None: as at the last start there, or 3.
         ``environment`` is added to this process's environment for all processes. ``detach``: the cluster outlives this
         process, as that of `milena up --detach`; `milena down` and ``stop`` end it.
 
         Raises UserError with the command's error if it does not start.
         """
-        command = [*MILENA, "up", "--dir", os.fspath(directory), "--brokers", str(brokers), "--port", str(port)]
+        command = [*MILENA, "up", "--dir", os.fspath(directory), "--port", str(port)]
+        command += [] if brokers is None else ["--brokers", str(brokers)]
         command += [word for key, value in (overrides or {}).items() for word in ("--override", f"{key}={value}")]
         command += ["--lab"] if lab else []
         command += ["--detach"] if detach else []
@@ -220,6 +225,28 @@ class LocalCluster:
         ``lab=True``). Clients then see a new cluster; ports, and processes that run, are kept."""
         reset(self._layout)
 
+    def snapshot(self, path: str | os.PathLike[str]) -> None:
+        """Write the state of the whole cluster, as it is at one moment, into a new folder."""
+        snapshot(self._layout, os.fspath(path))
+
+    def restore(self, path: str | os.PathLike[str]) -> None:
+        """Return to the state of a snapshot, on the same ports. Clients lose their connections."""
+        self._cleaning.append(restore(self._layout, os.fspath(path)))
+
+    @classmethod
+    def fork(
+        cls,
+        path: str | os.PathLike[str],
+        directory: str | os.PathLike[str],
+        *,
+        port: int = 0,
+        **options: Any,  # noqa: ANN401 - the arguments of start, passed on
+    ) -> LocalCluster:
+        """Start another cluster from a snapshot, in another directory and on other ports; further options as for
+        ``start``. The cluster id is that of the snapshot's cluster."""
+        further = ("--from", os.fspath(path), *options.pop("options", ()))
+        return cls.start(directory, brokers=None, port=port, options=further, **options)
+
     def stop(self) -> None:
         """Stop all nodes cleanly. Idempotent."""
         if self._is_detached:
@@ -239,6 +266,8 @@ class LocalCluster:
         if self._alive >= 0:
             os.close(self._alive)
             self._alive = -1
+        for cleaning in self._cleaning:
+            cleaning.join()
         for process in (self._up, *self._restarted):
             process.wait(LIMIT)
             if process.stdout is not None:

@@ -52,6 +52,7 @@ COMMAND = CommandLine(
             convert=int,
         ),
         Option("--dir", "the directory of the cluster", "DIR", default=DEFAULT_DIR),
+        Option("--from", "make the new cluster in --dir from a snapshot (milena snapshot)", "SNAPSHOT"),
         Option(
             "--override",
             "a configuration value, by Kafka's key, for every node",
@@ -125,6 +126,11 @@ def run(cluster: ClusterDir, values: Values) -> int:
     from milena.up.supervisor import Supervisor
     from milena.up.view import TableView, View
 
+    source = getattr(values, "from")
+    if source:
+        from milena.up import snapshots
+
+        snapshots.unpack(source, cluster)
     try:
         settings, former = load(cluster), load(cluster)
     except OSError as error:
@@ -146,4 +152,5 @@ def run(cluster: ClusterDir, values: Values) -> int:
         http = HttpServer(cluster, port, values.http_host, values.allowed_host, page=values.console)
     lab = values.lab or http is not None
     options = {"controller": at_formatting}
-    return Supervisor(cluster, settings, former, view, options, lab=lab, http=http).run(values.topic)
+    supervisor = Supervisor(cluster, settings, former, view, options, lab=lab, http=http, from_snapshot=bool(source))
+    return supervisor.run(values.topic)

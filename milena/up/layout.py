@@ -10,6 +10,8 @@ DIR/logs/NODE.log      standard error of each node
 DIR/http-token, http-address, .http-code   with --http: see milena/up/http_files.py
 DIR/remote             the remote tier, unless --tier names another place
 DIR/NODE/server.properties, DIR/NODE/data
+DIR/NODE/incarnation   of a broker that runs: what it has registered with
+DIR/NODE/resume        until a node that was restored from a snapshot starts
 """
 
 from __future__ import annotations
@@ -62,6 +64,15 @@ class ClusterDir:
 
     def data(self, node: str) -> str:
         return os.path.join(self.path, node, "data")
+
+    def incarnation(self, node: str) -> str:
+        """The file with the incarnation with which a node's broker has registered."""
+        return os.path.join(self.path, node, "incarnation")
+
+    def resume(self, node: str) -> str:
+        """The file for the next start of a restored node, which is read once: the incarnation with which a broker
+        continues; the present addresses of the brokers for a controller."""
+        return os.path.join(self.path, node, "resume")
 
     def create(self) -> None:
         """Create the folders. Raises UserError if that fails, or within the folder of a node."""

@@ -124,7 +124,16 @@ def is_paused(pid: int) -> bool:
     return _state(pid) == "T"
 
 
-def _state(pid: int) -> str | None:
+def all_paused(pid: int) -> bool:
+    """Return whether every thread of a process is stopped, or it has ended (Linux); elsewhere True."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except FileNotFoundError:
+        return True
+    return all(_state(f"{pid}/task/{thread}") in ("T", "Z", "X", None) for thread in threads)
+
+
+def _state(pid: int | str) -> str | None:
     """Return the state letter of the process in /proc; None if there is no such process, or no /proc."""
     try:
         with open(f"/proc/{pid}/stat") as file:

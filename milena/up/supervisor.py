@@ -101,7 +101,9 @@ class Supervisor:
         *,
         lab: bool = False,
         http: HttpServer | None = None,
+        from_snapshot: bool = False,
     ) -> None:
+        """``from_snapshot``: the cluster was just made from a snapshot."""
         self._cluster = cluster
         self._settings = settings
         self._former = former
@@ -110,6 +112,7 @@ class Supervisor:
         self._node_options = node_options
         self._lab = lab
         self._http = http
+        self._from_snapshot = from_snapshot
         self._former_properties: dict[str, str | None] = {}
         """The former properties files by path; None if there was no file."""
         self._topics_left: list[tuple[str, str, str]] = []
@@ -168,6 +171,11 @@ class Supervisor:
             self._former_properties[plan.properties] = read_properties(plan)
             write_properties(settings, plan, plans[0])
         save(self._cluster, settings)
+        if self._from_snapshot:
+            from milena.up import snapshots
+
+            addresses = {plan.id: plan.address for plan in plans if plan.role == "broker"}
+            snapshots.move(self._cluster, plans[0].name, addresses)
         self._mark_lab()
         planned = {plan.data for plan in plans}
         left = sorted(name for name in names if os.path.isdir(data := self._cluster.data(name)) and data not in planned)

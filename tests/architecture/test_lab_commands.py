@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -36,7 +37,8 @@ TABLES: dict[str, Callable[[Any], dict[str, LabCommand]]] = {
 
 async def served(kind: str, folder: Path) -> dict[str, LabCommand]:
     """The functions of a node of this kind in lab mode, by the names of the commands."""
-    lab = Lab(ClusterDir(str(folder)), NodeConfig.of(log_dirs=str(folder / "data")), real_runtime())
+    config = NodeConfig.of(log_dirs=str(folder / "data"))
+    lab = Lab(ClusterDir(str(folder)), config, real_runtime(), AsyncMock(), AsyncMock())
     own = TABLES[kind](SimpleNamespace()) | link_commands(lab.runtime.network)
     commands = LabCommands(Rules(lab.runtime.clock), own, [])
     await lab.open(kind, cast("Any", SimpleNamespace(ready=True, lab_commands=commands)), MetadataImage)

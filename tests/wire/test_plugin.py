@@ -143,3 +143,40 @@ def test_override(milena_start):
     assert code == 1
     assert "milena_brokers = few: not a number of at least 1" in output
     assert "unknown configuration key 'num.partitons'; did you mean 'num.partitions'?" in output
+
+
+def test_with_xdist_each_worker_has_its_own_pool_and_prepared_state(tmp_path: Path) -> None:
+    tests = """
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from noting import note
+
+def topics_of(cluster):
+    client = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    return set(client.list_topics(timeout=30).topics)
+
+@pytest.mark.parametrize("number", range(4))
+def test_of_one_topic(milena_cluster, number):
+    assert topics_of(milena_cluster) == set()
+    producer = Producer({"bootstrap.servers": milena_cluster.bootstrap})
+    producer.produce("orders", b"one")
+    assert producer.flush(30) == 0
+    note(milena_cluster)
+
+@pytest.fixture(scope="session")
+def shop(milena_snapshot):
+    return milena_snapshot(lambda cluster: None, topics=["prepared:1:1"])
+
+@pytest.mark.parametrize("number", range(2))
+def test_of_a_prepared_state(shop, number):
+    cluster = shop.restore()
+    assert topics_of(cluster) == {"prepared"}
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    producer.produce("more", b"one")
+    assert producer.flush(30) == 0
+    note(cluster)
+"""
+    code, output = run_project(tmp_path, tests, settings="milena_reset = true\nmilena_pool = 2\naddopts = -n 2")
+    assert (code, "6 passed" in output) == (0, True), output
+    assert not any(map(runs, noted(tmp_path)))

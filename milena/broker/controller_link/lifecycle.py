@@ -126,10 +126,12 @@ class Lifecycle:
         session_timeout: float,
         registration_timeout: float,
         failure_timeout: float,
+        resumes: bool = False,
     ) -> None:
         """``metadata_ahead``: whether this broker has metadata that the controller lacks, so that it asks to be fenced.
         ``metadata_current_at``: when this broker had last applied all committed metadata (monotonic seconds).
-        ``failure_timeout``: seconds within which a failed directory must be reported, or the broker ends."""
+        ``failure_timeout``: seconds within which a failed directory must be reported, or the broker ends. ``resumes``:
+        the broker continues with an incarnation from a snapshot, so it does not ask to be fenced while it starts."""
         self.state = BrokerState.NOT_RUNNING
         self.epoch = BrokerEpoch(-1)
         self.caught_up = asyncio.Event()
@@ -148,7 +150,7 @@ class Lifecycle:
         self._failure_timeout = failure_timeout
         self._unreported_since: float | None = None
         self._last_failure: str | None = None
-        self._wants_fence = True
+        self._wants_fence = not resumes
         self._wants_shutdown = False
         self._is_granted = False
         self._offline_dirs: dict[UUID, str] = {}

@@ -36,7 +36,7 @@ export const UNDONE_BY = {
 const FIRST_GROUPS = ["Process", "Fault rules", "Links", "Disks, clock and tier", "Log and tier"];
 
 /** Commands that other parts of the page give, or that belong to a reset of the whole cluster. */
-const HIDDEN = new Set(["release", "rules", "clear", "wait", "traced", "links", "ready", "help", "observe", "reset", "settle", "erase_tier"]);
+const HIDDEN = new Set(["release", "rules", "clear", "wait", "traced", "links", "ready", "help", "observe", "reset", "settle", "erase_tier", "flush_all", "halt", "reopen"]);
 
 /** @param {string} name */
 export function titleOf(name) {

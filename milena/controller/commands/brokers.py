@@ -86,6 +86,37 @@ def unregister(state: ControllerState, broker_id: int) -> Result[None]:
     return Result(broker_unregistered(state, broker), None, atomic=False)
 
 
+def moved(state: ControllerState, addresses: Mapping[int, tuple[str, int]]) -> list[RegisterBrokerRecord]:
+    """Return the records that give brokers with one listener these addresses, by broker id, and change nothing else:
+    the metadata is that of a snapshot, and the former addresses may be those of another cluster."""
+    records: list[RegisterBrokerRecord] = []
+    for broker in state.image.brokers.values():
+        address = addresses.get(broker.id)
+        if address is None or [(one.host, one.port) for one in broker.endpoints] == [address]:
+            continue
+        records.append(
+            RegisterBrokerRecord(
+                broker_id=broker.id,
+                incarnation_id=broker.incarnation,
+                broker_epoch=broker.epoch,
+                end_points=tuple(
+                    Endpoint(name=one.name, host=address[0], port=address[1], security_protocol=one.security_protocol)
+                    for one in broker.endpoints
+                ),
+                features=tuple(
+                    FeatureRange(name=name, min_supported_version=lowest, max_supported_version=highest)
+                    for name, (lowest, highest) in broker.features.items()
+                ),
+                rack=broker.rack,
+                fenced=broker.fenced,
+                in_controlled_shutdown=broker.in_controlled_shutdown,
+                log_dirs=broker.log_dirs,
+                cordoned_log_dirs=broker.cordoned,
+            )
+        )
+    return records
+
+
 def _check_directories(state: ControllerState, request: Registration) -> None:
     directories = request.log_dirs
     if not directories:

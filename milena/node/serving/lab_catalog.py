@@ -25,7 +25,7 @@ GROUPS: Final = {
     STATE: "of a node",
     WORK: "of a broker: what it does from time to time, now",
     MACHINE: "of a node: faults",
-    RESET: "of a cluster: the steps of `LocalCluster.reset`",
+    RESET: "of a cluster, and snapshots: the steps of `LocalCluster.reset`, `snapshot` and `restore`",
     PROCESS: "of a node; works without lab mode, too, except power_off",
 }
 """The groups in the order of the documentation."""
@@ -459,6 +459,28 @@ _RESET: Final = (
         returns="how many were `deleted`",
         undo=NOT_UNDONE,
         nodes=BROKER,
+        group=RESET,
+    ),
+    LabCommandDescription(
+        "flush_all",
+        "Sync all logs, and write the broker's checkpoints.",
+        returns="the number of `logs`",
+        undo=NOT_UNDONE,
+        nodes=BROKER,
+        group=RESET,
+    ),
+    LabCommandDescription(
+        "halt",
+        "Stop serving and close all files without writing to them; the process stays.",
+        returns="`halted`",
+        undo="`reopen`",
+        group=RESET,
+    ),
+    LabCommandDescription(
+        "reopen",
+        "Serve again after `halt`, with what is in the log directories now.",
+        returns="`ready`, when the node serves",
+        undo="`halt`",
         group=RESET,
     ),
 )

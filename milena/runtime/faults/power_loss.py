@@ -59,11 +59,21 @@ class LossyFile(FailingFile):
     """A file that records which bytes are unsynced. It does so after each write, because a sync in another thread may
     happen in between."""
 
-    __slots__ = ("_kept",)
+    __slots__ = ("_all", "_kept")
 
-    def __init__(self, path: str, fd: int, kept: Kept, faults: DiskFaults) -> None:
+    def __init__(self, path: str, fd: int, all_kept: dict[tuple[int, int], Kept], faults: DiskFaults) -> None:
+        """``all_kept``: the states of the disk's files by device and inode."""
         super().__init__(path, fd, faults)
-        self._kept = kept
+        self._all = all_kept
+        found = os.fstat(fd)
+        self._kept = all_kept[found.st_dev, found.st_ino]
+
+    def _own(self) -> None:
+        before = self.handle()
+        super()._own()
+        if self.handle() is not before:  # a copy, which is synced
+            found = os.fstat(self.fileno())
+            self._kept = self._all[found.st_dev, found.st_ino] = Kept(found.st_size)
 
     def append(self, parts: Sequence[Bytes]) -> int:
         start = super().append(parts)
@@ -117,6 +127,16 @@ class LossyDisk(FailingDisk):
         super().remove_tree(spare)
         os.makedirs(spare)
 
+    def begin_again(self) -> None:
+        """Forget all files, changes and faults: everything that is on the disk now counts as synced."""
+        self.close()
+        self.faults = DiskFaults()
+        self._kept.clear()
+        self._changes.clear()
+        self._former_names.clear()
+        RealDisk.remove_tree(self, self._spare)
+        os.makedirs(self._spare)
+
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
         self.check_open(path, create=create)
         is_new = create and not os.path.exists(path)
@@ -127,7 +147,7 @@ class LossyDisk(FailingDisk):
         key = found.st_dev, found.st_ino
         if is_new or key not in self._kept:
             self._kept[key] = Kept(found.st_size)
-        return LossyFile(path, fd, self._kept[key], self.faults)
+        return LossyFile(path, fd, self._kept, self.faults)
 
     def make_folders(self, path: str) -> None:
         missing = []

@@ -361,10 +361,14 @@ class Segment:
             self.created_ms = self.context.clock.time_ms()
 
     def start_over(self, size: int) -> None:
-        """Empty the indexes, before they are rebuilt. ``size``: bytes of the log file."""
+        """Empty the indexes, before they are rebuilt. ``size``: bytes of the log file. An empty log keeps to have no
+        indexes until its first record."""
         self.release_indexes()
-        self.context.disk.remove(self.path(TXN_INDEX))
-        self._make_indexes()
+        disk = self.context.disk
+        disk.remove(self.path(TXN_INDEX))
+        self._indexes_exist = False
+        if size or any(disk.exists(self.path(suffix)) for suffix in (OFFSET_INDEX, TIME_INDEX)):
+            self._make_indexes()
         self._largest = TimedOffset(NO_TIMESTAMP, self.base_offset)
         self._recent = None
         self._since_index = 0

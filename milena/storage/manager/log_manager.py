@@ -163,10 +163,10 @@ class LogManager:
         """Apply the dynamic configuration of the log cleaner."""
         self.cleaner.reconfigure(CleanerSettings.of(config))
 
-    async def flush(self, log: UnifiedLog) -> None:
-        """Sync a log, and write the offset checkpoints of all directories. If a disk fails, its directory goes
+    async def flush(self, *logs: UnifiedLog) -> None:
+        """Sync logs, and write the offset checkpoints of all directories. If a disk fails, its directory goes
         offline."""
-        await self._maintenance.flush([log])
+        await self._maintenance.flush(logs)
         await self._maintenance.write_checkpoints()
 
     async def stop(self, broker_epoch: BrokerEpoch | None = None) -> None:
@@ -183,6 +183,11 @@ class LogManager:
             except (OSError, KafkaError) as error:
                 self._events.error("log directory not closed cleanly", path=directory.path, reason=str(error))
             directory.unlock()
+
+    def abandon(self) -> None:
+        """Close all files without writing anything, and unlock the directories. The tasks must have been stopped."""
+        for directory in self.online_dirs:
+            directory.go_offline()
 
     async def _close(self, directory: LogDir) -> None:
         logs = [*directory.logs.values(), *directory.futures.values()]

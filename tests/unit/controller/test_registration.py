@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from milena.controller.commands.brokers import unregister
+from milena.controller.commands.brokers import moved, unregister
 from milena.node.metadata.image import ListenerImage
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.features import RANGES
@@ -184,3 +184,17 @@ def test_the_placement_default_of_a_broker_with_one_directory_is_that_one() -> N
     cluster.start_broker(2, dirs=2)
     cluster.assign_topic(1, 2)
     assert cluster.partition().directories == (directory(1), UUID(int=1))
+
+
+def test_brokers_of_a_snapshot_get_their_present_addresses_and_keep_everything_else() -> None:
+    cluster = Cluster(3)
+    cluster.create_topic("t", partitions=3, replicas=3)
+    before = dict(cluster.state.image.brokers)
+    partitions = dict(cluster.state.image.topics["t"].partitions)
+    cluster.write(moved(cluster.state, {1: ("localhost", 9093), 2: ("127.0.0.1", 19000)}))
+    image = cluster.state.image
+    assert [(one.host, one.port) for one in image.brokers[2].endpoints] == [("127.0.0.1", 19000)]
+    assert replace(image.brokers[2], endpoints=before[2].endpoints) == before[2]
+    assert (image.brokers[1], image.brokers[3]) == (before[1], before[3])
+    assert image.topics["t"].partitions == partitions
+    assert moved(cluster.state, {2: ("127.0.0.1", 19000)}) == []

@@ -1,0 +1,222 @@
+"""Snapshots of a running cluster: a consistent cut of all nodes, and the return to one.
+
+A snapshot holds every process of the cluster (SIGSTOP) before it copies files, and releases them afterwards. So it
+contains what a ``kill -9`` of all nodes at the same moment would leave. With lab commands, the brokers flush their
+logs and write their checkpoints shortly before. What is only in memory is lost: requests in progress, and members'
+sessions, which begin again.
+
+After a restore each broker continues with its incarnation: its epoch, its leaderships and its place in every ISR are
+those of the snapshot. Nodes that accept lab commands are restarted within their processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import time
+from threading import Thread
+
+from milena.command_line.errors import UserError, reason_of
+from milena.steering.caller import Call, NodeCommands
+from milena.steering.nodes import LIMIT, SteeredNode
+from milena.steering.reset import start_together
+from milena.up import locks, nodes_file, settings, snapshots
+from milena.up.layout import ClusterDir
+from milena.up.nodes_file import name_of
+from milena.up.plan import nodes_of
+from milena.up.processes import all_paused, is_paused, runs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from milena.up.nodes_file import Entry
+    from milena.up.snapshots import Manifest
+
+INCOMING = ".restoring"
+OUTGOING = ".replaced-"
+"""In the names of log directories and parts of the tier while a snapshot takes their place."""
+
+
+def snapshot(cluster: ClusterDir, path: str) -> None:
+    """Write a snapshot of a cluster into a new folder. The cluster may run or not. Raises UserError."""
+    path = snapshots.prepare(path)
+    if path == cluster.path or path.startswith(cluster.path + os.sep):
+        raise UserError(f"{path} is in the cluster's own directory: name a folder outside of it")
+    entries = [entry for entry in nodes_file.read(cluster.nodes) if locks.is_held(cluster.lock)]
+    try:
+        incarnations = _flushed(cluster, entries)
+        with _held([entry["pid"] for entry in entries if entry["pid"] is not None]):
+            snapshots.save(cluster, path, incarnations)
+    except OSError as error:
+        raise UserError(f"the snapshot cannot be written: {reason_of(error)}") from None
+
+
+def _flushed(cluster: ClusterDir, entries: Sequence[Entry]) -> dict[str, str]:
+    """Let the brokers flush, if they accept lab commands. Return the incarnations of those that serve, by name."""
+    serving = [
+        entry
+        for entry in entries
+        if "broker" in entry["roles"] and entry["ready"] and entry["pid"] is not None and not is_paused(entry["pid"])
+    ]
+    names = [name_of(entry) for entry in serving]
+    if cluster.is_lab():
+        for call in [NodeCommands(cluster.socket(name)).begin("flush_all") for name in names]:
+            call.result()
+    incarnations = {}
+    for name in names:
+        with open(cluster.incarnation(name)) as file:
+            incarnations[name] = file.read()
+    return incarnations
+
+
+@contextlib.contextmanager
+def _held(pids: Sequence[int]) -> Iterator[None]:
+    """Hold processes with all their threads; those that were paused before stay so."""
+    held = [pid for pid in pids if runs(pid) and not is_paused(pid)]
+    try:
+        for pid in held:
+            _signal(pid, signal.SIGSTOP)
+        deadline = time.monotonic() + LIMIT
+        while not all(all_paused(pid) for pid in pids):
+            if time.monotonic() > deadline:
+                raise UserError(f"waited {LIMIT:.0f} seconds for the nodes to pause")
+            time.sleep(0.001)  # a thread may be in a system call
+        yield
+    finally:
+        for pid in held:
+            _signal(pid, signal.SIGCONT)
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def restore(cluster: ClusterDir, path: str) -> Thread:
+    """Put a running cluster back into the state of a snapshot of it, or of a cluster with the same nodes. All nodes run
+    afterwards. Return the running thread that removes the replaced files. Raises UserError."""
+    path = os.path.abspath(os.path.expanduser(path))
+    manifest = snapshots.read(path)
+    if not locks.is_held(cluster.lock):
+        raise UserError(f"no cluster runs in {cluster.path}")
+    _check_fits(cluster, manifest, path)
+    swaps = _Swaps(cluster, path, manifest)
+    try:
+        swaps.copy()
+        halted, ended = _halt(cluster)
+        try:
+            swaps.swap()
+            for part in manifest["nodes"]:
+                snapshots.resume(cluster, part)
+            _move(cluster)
+        finally:  # also after an error the nodes must run
+            starting = [node.lab_commands.begin("reopen") for node in halted]
+            start_together(ended)
+            for call in starting:
+                call.result()
+    except OSError as error:
+        raise UserError(f"the snapshot cannot be restored: {reason_of(error)}") from None
+    cleaning = Thread(target=swaps.clean, name="removal of replaced files")
+    cleaning.start()
+    return cleaning
+
+
+def _move(cluster: ClusterDir) -> None:
+    entries = nodes_file.read(cluster.nodes)
+    controller = next(entry for entry in entries if "controller" in entry["roles"])
+    addresses = {entry["id"]: entry["listeners"]["PLAINTEXT"] for entry in entries if "broker" in entry["roles"]}
+    snapshots.move(cluster, name_of(controller), addresses)
+
+
+def _halt(cluster: ClusterDir) -> tuple[list[SteeredNode], list[SteeredNode]]:
+    """Let all nodes close their files. Return those that have only halted, and those whose process has ended."""
+    halting: list[tuple[SteeredNode, Call]] = []
+    ended: list[SteeredNode] = []
+    for entry in nodes_file.read(cluster.nodes):
+        node = SteeredNode(cluster, entry["id"])
+        if cluster.is_lab() and entry["ready"] and entry["pid"] is not None and runs(entry["pid"]):
+            if is_paused(entry["pid"]):
+                node.resume()
+            halting.append((node, node.lab_commands.begin("halt")))
+        else:
+            ended.append(node)
+    for node in ended:
+        if node.pid is not None:
+            node.kill()
+    for _, call in halting:
+        call.result()
+    return [node for node, _ in halting], ended
+
+
+def _check_fits(cluster: ClusterDir, manifest: Manifest, path: str) -> None:
+    options = settings.load(cluster)
+    own = {plan.name: len(plan.log_dirs) for plan in nodes_of(cluster, options)}
+    theirs = {node["name"]: node["log_dirs"] for node in manifest["nodes"]}
+    if own != theirs:
+        raise UserError(f"{path} is a snapshot of {_shown(theirs)}, and this cluster has {_shown(own)}")
+    if manifest["has_tier"] != (snapshots.tier_folder(cluster, options) is not None):
+        raise UserError(
+            f"{path} is a snapshot with{'' if manifest['has_tier'] else 'out'} a remote tier, unlike this cluster"
+        )
+
+
+def _shown(nodes: dict[str, int]) -> str:
+    return ", ".join(name if count == 1 else f"{name} ({count} log directories)" for name, count in nodes.items())
+
+
+class _Swaps:
+    """Replaces log directories and the parts of the tier by copies from a snapshot."""
+
+    def __init__(self, cluster: ClusterDir, path: str, manifest: Manifest) -> None:
+        self._id = os.urandom(4).hex()
+        self._places: list[tuple[str, str]] = []
+        """Pairs of a path in the snapshot and the path that it replaces."""
+        for node in manifest["nodes"]:
+            both = (snapshots.log_dirs(root, node["name"], node["log_dirs"]) for root in (path, cluster.path))
+            self._places += zip(*both, strict=True)
+        tier = snapshots.tier_folder(cluster, settings.load(cluster))
+        if tier is not None:
+            os.makedirs(tier, exist_ok=True)
+            remote = ClusterDir(path).remote
+            self._places += [(os.path.join(remote, part), os.path.join(tier, part)) for part in snapshots.TIER_PARTS]
+        self._tier = tier
+
+    def copy(self) -> None:
+        """Copy the snapshot beside the present files. Raises OSError."""
+        copier = snapshots.Copier(of_snapshot=True)
+        for source, target in self._places:
+            incoming = target + INCOMING
+            if os.path.lexists(incoming):  # of a restore that was interrupted
+                _remove(incoming)
+            immutable = self._tier is not None and os.path.dirname(target) == self._tier
+            if os.path.isdir(source):
+                copier.tree(source, incoming, immutable=immutable)
+            elif os.path.exists(source):
+                copier.file(source, incoming, immutable=immutable)
+
+    def swap(self) -> None:
+        """Put the copies in place. The nodes must not run. Raises OSError."""
+        for _, target in self._places:
+            if os.path.lexists(target):
+                os.rename(target, f"{target}{OUTGOING}{self._id}")
+            if os.path.lexists(target + INCOMING):
+                os.rename(target + INCOMING, target)
+
+    def clean(self) -> None:
+        """Remove what this and earlier restores have replaced."""
+        for _, target in self._places:
+            folder, name = os.path.split(target)
+            for other in os.listdir(folder):
+                if other.startswith(name + OUTGOING):
+                    _remove(os.path.join(folder, other))
+
+
+def _remove(path: str) -> None:
+    if os.path.isdir(path):
+        shutil.rmtree(path, ignore_errors=True)  # another restore may remove it, too
+    else:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)

@@ -68,6 +68,8 @@ class Cleaner:
         self._secret: bytes | None = None
         self._paused = paused
         self.settings = settings
+        self.keeps_epochs = True
+        """Whether the start of each leader epoch is kept (``epoch_marks``). False only in a test peer."""
         self.uncleanable: dict[UnifiedLog, str] = {}
         """Logs that cannot be cleaned, with the reason."""
         self.in_progress: dict[UnifiedLog, str] = {}
@@ -146,6 +148,7 @@ class Cleaner:
             load_factor=settings.load_factor,
             chunk=settings.read_bytes,
         )
+        work = work._replace(keeps_epochs=self.keeps_epochs)
         return StartedRound(log, generation_of(log), work)
 
     def check(self, started: StartedRound) -> None:

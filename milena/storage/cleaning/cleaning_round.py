@@ -203,7 +203,7 @@ class Round:
     def _clean_batch(self, batch: BatchView, new: CleanedSegment, retained: Retained) -> bool:
         """Append what is kept of ``batch`` to ``new``; returns whether it differs from the original."""
         data = retained.of(batch)
-        if self._marks.begins_with(batch) and not len(data):
+        if self._work.keeps_epochs and self._marks.begins_with(batch) and not len(data):
             data = epoch_mark(batch)
         if len(data):
             new.append(data)

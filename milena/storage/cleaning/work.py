@@ -44,6 +44,8 @@ class Work(NamedTuple):
     """The maximum decompressed size of a batch (bytes)."""
     longest: int = UNLIMITED_RECORD
     """The maximum size of a record of a compressed batch (bytes)."""
+    keeps_epochs: bool = True
+    """Whether an empty batch replaces the first batch of a leader epoch."""
 
 
 def work_on(log: UnifiedLog, cleanable: Cleanable, *, now: int, memory: int, load_factor: float, chunk: int) -> Work:

@@ -13,6 +13,7 @@ from milena.controller.server import Controller
 from milena.lab.scenarios.comparing.algorithms import ALGORITHMS, CLEAN_ONLY, Algorithm
 from milena.lab.scenarios.peers import tier_rules
 from milena.lab.scenarios.peers.alter_partition_behind import Behind
+from milena.lab.scenarios.peers.cleaning_rules import CleansEpochsAway, CleansToHighWatermark
 from milena.lab.scenarios.peers.epoch_bumps import BumpsEpochs
 from milena.lab.scenarios.peers.former_leaders import PushesLeadersOut
 from milena.lab.scenarios.peers.hand_cleaner import HandCleaner, UnfencedHandCleaner
@@ -115,6 +116,8 @@ PEERS: Final[Mapping[str, Peer]] = {
     "marks_only": _with_rules(expire=tier_rules.mark_only),
     "deletes_by_lineage": _with_rules(expire=tier_rules.delete_by_lineage_of_leader),
     "copies_unfenced": _with_rules(copy=tier_rules.copy_without_epochs),
+    "cleans_epochs_away": CleansEpochsAway,
+    "cleans_to_high_watermark": CleansToHighWatermark,
     "cleans": HandCleaner,
     "cleans_unfenced": UnfencedHandCleaner,
     "copies_unclipped": _with_rules(copy=tier_rules.copy_unclipped, expire=tier_rules.expire_unseeded),

@@ -54,6 +54,7 @@ class Observation:
             "hosts": len(self._node.partitions),
             "leads": sum(one.is_leader for one in self._node.partitions) if complete else None,
             "metadata_offset": self._node.image.offset,
+            "transitions": self._node.fetchers.transitions.last,
         }
 
     def _is_hosted(self, key: Key) -> bool:

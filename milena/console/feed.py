@@ -17,7 +17,7 @@ MOST_PENDING: Final = 1000
 
 LEADER, LEADER_EPOCH, _, _, ISR, ADDING, REMOVING, ELR, _ = range(9)
 """Positions in the row of a registration."""
-ROLE, LOG_START, LOCAL_START, HIGH_WATERMARK, _, LOG_END, TIER_END, SIZE, EPOCHS, _, STATE, _, PROPOSED = range(13)
+ROLE, LOG_START, LOCAL_START, HIGH_WATERMARK, _, LOG_END, TIER_END, SIZE, _, _, _, _, PROPOSED = range(13)
 """Positions in the row of a replica."""
 UNKNOWN: Final = -1
 STATES: Final = {
@@ -153,10 +153,17 @@ class Feed:
             event(kind, f"log start {before[LOG_START]} -> {now[LOG_START]}")
         elif _is_cleaned(before, now):
             event("cleaned", f"{before[SIZE]} -> {now[SIZE]} bytes")
-        if before[STATE] and now[STATE] and before[STATE] != now[STATE]:
-            event("follower_state", f"{before[STATE]} -> {now[STATE]}", error=now[STATE] == "Failed")
         if before[PROPOSED] != now[PROPOSED] and now[PROPOSED]:
             event("isr", f"ISR {now[PROPOSED]} is proposed")
+
+    def follower_changed(self, broker: str, change: Mapping[str, Any]) -> None:
+        """``change``: as the lab command ``follower_transitions`` returns it. The first state is no event."""
+        if change["from"] is None:
+            return
+        key, state = (change["topic"], change["partition"]), change["to"]
+        text = f"{key[0]}-{key[1]} at broker {broker}: {change['from']} -> {state} at offset {change['offset']}"
+        reason = f" ({change['event']})" if change["event"] else ""
+        self.add("follower_state", text + reason, node=f"broker-{broker}", partition=key, error=state == "Failed")
 
     # -- groups and faults
 

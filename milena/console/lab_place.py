@@ -23,6 +23,8 @@ ANSWER_SECONDS: Final = 5.0
 """The limit of one answer."""
 INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 """The topics that Kafka calls internal."""
+MOST_TRANSITIONS: Final = 200
+"""Changes of followers' states of one round that are events of their own."""
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -70,6 +72,8 @@ class LabSession:
         self._name = secrets.token_urlsafe(6)
         self._first = True
         self._broken = False
+        self._transitions: int | None = None
+        """The number of the last change of a follower's state that was seen."""
 
     async def round(self) -> None:
         try:
@@ -99,6 +103,8 @@ class LabSession:
             answer = await self._link.call("observe", ANSWER_SECONDS, **asked)
             if role == "broker":
                 self._take_replicas(answer, seen)
+                if answer["next"] is None:
+                    await self._read_transitions(answer["transitions"])
             else:
                 self._take_registrations(answer, seen)
             position = answer["next"]
@@ -115,6 +121,19 @@ class LabSession:
         if answer["next"] is None:
             counted = {key: answer[key] for key in ("hosts", "leads", "metadata_offset")}
             self._model.update_node(self._node.name, **counted)
+
+    async def _read_transitions(self, last: int) -> None:
+        """Enter the changes of followers' states since the last round into the feed, if they are few."""
+        known, self._transitions = self._transitions, last
+        if known is None or last <= known:
+            return
+        broker = str(self._node.entry["id"])
+        if last - known > MOST_TRANSITIONS:
+            text = f"{self._node.name}: {last - known} changes of followers' states"
+            self._model.feed.add("follower_state", text, node=self._node.name)
+            return
+        for change in await self._link.call("follower_transitions", ANSWER_SECONDS, since=known):
+            self._model.feed.follower_changed(broker, change)
 
     def _take_registrations(self, answer: Mapping[str, Any], seen: set[Key]) -> None:
         for name, (topic_id, count) in answer["topics"].items():

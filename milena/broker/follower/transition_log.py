@@ -74,6 +74,11 @@ class TransitionLog:
             self._kept.append((self._next, self._clock.monotonic(), change))
             self._next += 1
 
+    @property
+    def last(self) -> int:
+        """The number of the newest change; 0 if there is none, or none is kept."""
+        return self._next - 1
+
     def since(self, number: int) -> list[dict[str, object]]:
         """Return the kept changes with greater numbers as JSON values; none outside of a lab. ``at`` is in monotonic
         seconds of the node's clock."""

@@ -10,7 +10,6 @@ from milena.console.feed import MOST_PENDING, Feed
 
 REGISTERED: list[Any] = [1, 4, 0, [1, 2], [1, 2], [], [], [], 0]
 REPLICA: list[Any] = ["L", 0, 0, 5, 5, 7, -1, 700, [0, 0], 4, "", [], []]
-FOLLOWER: list[Any] = ["F", *REPLICA[1:10], "Fetching", [], []]
 NODE = {"state": "up", "pid": 11, "epoch": 3, "fenced": False, "links": []}
 KEY = ("t", 0)
 
@@ -48,7 +47,6 @@ def test_a_changed_registration(change: dict[str, Any], kind: str, text: str) ->
         (changed(REPLICA, p6=3, p2=4), {"p1": 2}, "tier_expired", "log start 0 -> 2"),
         (REPLICA, {"p7": 500}, "cleaned", "700 -> 500 bytes"),
         (REPLICA, {"p0": "O", "p5": -1}, "ended", "log offline"),
-        (FOLLOWER, {"p10": "Truncating"}, "follower_state", "Fetching -> Truncating"),
         (REPLICA, {"p12": [1, 2, 3]}, "isr", "ISR [1, 2, 3] is proposed"),
     ],
 )
@@ -87,6 +85,16 @@ def test_a_new_rule_and_one_that_has_ended() -> None:
     assert [event["text"] for event in feed.take()] == [
         "broker-1: rule 2, hold api=FETCH",
         "broker-1: rule 1 has ended",
+    ]
+
+
+def test_a_follower_changes_its_state() -> None:
+    feed = Feed(lambda: 7)
+    change = {"topic": "t", "partition": 0, "from": None, "to": "Fetching", "event": None, "offset": 6}
+    feed.follower_changed("2", change)
+    feed.follower_changed("2", change | {"from": "Fetching", "to": "LocatingLocalStart", "event": "MOVED_TO_TIER"})
+    assert [event["text"] for event in feed.take()] == [
+        "t-0 at broker 2: Fetching -> LocatingLocalStart at offset 6 (MOVED_TO_TIER)"
     ]
 
 

@@ -70,7 +70,17 @@ PLOTS = Plots(
     ],
     [Band("kill", 0.5, 1.5, "broker 1")],
 )
-DAYS = Plots("By day", "day", [Plot("Size", "MiB", [Series("t", ["2026-11-27", "2026-11-28"], [1, 2], "bars")])])
+DAYS = Plots(
+    "By day",
+    "day",
+    [
+        Plot(
+            "Size",
+            "MiB",
+            [Series(name, ["2026-11-27", "2026-11-28"], [1, at], "bars") for name, at in (("t", 2), ("u", 5))],
+        )
+    ],
+)
 
 
 @pytest.fixture
@@ -182,13 +192,18 @@ def test_plots_are_drawn_with_their_legends(shown: Callable[..., Page]) -> None:
         "Writes in per second: one at most 3, two at most 4",
         "Latency in ms: p50 at most 10",
         "Size in MiB: a at most 4",
-        "Size in MiB: t at most 2",
+        "Size in MiB: t at most 2, u at most 5",
     ]
     box = page.locator("figure canvas").first.bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + box["width"] * 0.95, box["y"] + 60)
     values = page.locator("figure").first.locator(".u-legend .u-value").all_inner_texts()
     assert values[1:] == ["3", "2"]
+    days = page.locator("figure").last
+    box = days.locator("canvas").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] * 0.75, box["y"] + 60)
+    assert days.locator(".u-legend .u-value").all_inner_texts() == ["2026-11-28 00:00:00", "2", "5"]
 
 
 def test_a_seed_of_the_simulation_is_drawn(

@@ -7,6 +7,7 @@ import { element } from "./dom.js";
 /** @typedef {{ title: string, axis: string, time: boolean, bands: [string, number, number, string][], plots: Plot[] }} Plots */
 
 const HEIGHT = 200;
+const ADDED = new Set(["stack", "bars"]);
 
 /**
  * Draw plots into an element.
@@ -45,10 +46,10 @@ function drawPlot(frame, plot, plots, names) {
     width: widthOf(frame),
     height: HEIGHT,
     cursor: { sync: { key: plots.title }, y: false },
-    scales: { x: { time: plots.time }, y: plot.logarithmic ? { distr: 3 } : { range: fromZero } },
+    scales: { x: { time: plots.time, range: barRange(plot, data[0] ?? []) }, y: plot.logarithmic ? { distr: 3 } : { range: fromZero } },
     tzDate: (/** @type {number} */ seconds) => new Date(seconds * 1000 + new Date(seconds * 1000).getTimezoneOffset() * 60000),
-    axes: [{ ...axis, label: plots.axis }, { ...axis, size: 64 }],
-    series: [{ label: plots.axis }, ...plot.series.map((one, at) => seriesOf(one, at, raw))],
+    axes: [{ ...axis, label: plots.axis, ...(plots.time ? { values: times, space: 90 } : {}) }, { ...axis, size: 64 }],
+    series: [{ label: plots.axis, ...(plots.time ? { value: timeText } : {}) }, ...plot.series.map((one, at) => seriesOf(one, at, raw))],
     bands: stacked ? plot.series.slice(1).map((_, at) => ({ series: [at + 1, at + 2] })) : [],
     hooks: {
       drawClear: [(/** @type {any} */ one) => drawBands(one, plots.bands, band ?? "")],
@@ -68,7 +69,42 @@ function fromZero(_plot, _least, most) {
 }
 
 /**
- * Return the series on one axis, those of a stack added up from the last to the first, and the values as they were.
+ * Return the texts of times (UTC) on an axis: the time of day, and the date where it is another one.
+ * @param {any} _plot
+ * @param {number[]} splits
+ */
+function times(_plot, splits) {
+  let date = "";
+  return splits.map((seconds) => {
+    const [day, time] = timeText(null, seconds).split(" ");
+    const text = day === date ? time : time === "00:00:00" ? day : `${day} ${time}`;
+    date = day ?? "";
+    return text;
+  });
+}
+
+/**
+ * @param {any} _plot
+ * @param {number | null} seconds
+ */
+function timeText(_plot, seconds) {
+  return seconds === null ? "–" : new Date(seconds * 1000).toISOString().slice(0, 19).replace("T", " ");
+}
+
+/**
+ * Return the range of an axis on which whole bars fit; undefined if there are none.
+ * @param {Plot} plot
+ * @param {(number | null)[]} xs in order
+ */
+function barRange(plot, xs) {
+  if (!plot.series.some((series) => series.shape === "bars")) return undefined;
+  const gaps = xs.slice(1).map((x, at) => (x ?? 0) - (xs[at] ?? 0));
+  const half = Math.min(...gaps, 86_400) / 2;
+  return () => [(xs[0] ?? 0) - half, (xs.at(-1) ?? 0) + half];
+}
+
+/**
+ * Return the series on one axis, bars and those of a stack added up from the last to the first, and the values as they were.
  * @param {Plot} plot
  */
 function aligned(plot) {
@@ -81,7 +117,7 @@ function aligned(plot) {
   /** @type {number[]} */
   const sums = xs.map(() => 0);
   const drawn = [...raw].reverse().map((values, at) => {
-    if (plot.series[raw.length - 1 - at]?.shape !== "stack") return values;
+    if (!ADDED.has(plot.series[raw.length - 1 - at]?.shape ?? "")) return values;
     return values.map((value, index) => (sums[index] = (sums[index] ?? 0) + (value ?? 0)));
   });
   return { data: [xs, ...drawn.reverse()], raw };
@@ -99,9 +135,9 @@ function seriesOf(series, at, raw) {
     stroke: series.colour,
     width: 1.3,
     dash: series.shape === "line" && at > 0 ? [6, 2 * at] : [],
-    fill: filled ? `${series.colour}66` : undefined,
+    fill: filled ? `${series.colour}${series.shape === "bars" ? "" : "66"}` : undefined,
     paths: series.shape === "bars" ? /** @type {any} */ (window.uPlot).paths.bars({ size: [0.8, 60] }) : undefined,
-    points: { show: series.shape === "line", size: 5, filter: () => alone(raw[at] ?? []) },
+    points: series.shape === "line" ? { show: true, size: 5, filter: () => alone(raw[at] ?? []) } : { show: false },
     value: (/** @type {unknown} */ _plot, /** @type {unknown} */ _value, /** @type {unknown} */ _series, /** @type {number | null} */ index) =>
       index === null ? "–" : shown(raw[at]?.[index]),
   };

@@ -200,6 +200,7 @@ def test_plots_are_drawn_with_their_legends(shown: Callable[..., Page]) -> None:
     values = page.locator("figure").first.locator(".u-legend .u-value").all_inner_texts()
     assert values[1:] == ["3", "2"]
     days = page.locator("figure").last
+    days.scroll_into_view_if_needed()
     box = days.locator("canvas").bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + box["width"] * 0.75, box["y"] + 60)

@@ -271,3 +271,44 @@ def test_records_of_an_epoch_above_the_leaders_fail_the_partition(bench: Bench) 
     one.log.epochs.assign(LeaderEpoch(9), Offset(1))
     assert apply_fetch(one, answer(records(2, 1, epoch=9), high_watermark=3)) is Event.BROKEN
     assert one.partition.log is None
+
+
+MOVED = (Event.MOVED_TO_TIER, Event.LOCATED, Event.BUILT)
+
+
+def pauses_after(one: FollowerState, *events: Event) -> list[float | None]:
+    """The pause in ms after each event, None without one; at most a second."""
+    found: list[float | None] = []
+    for event in events:
+        one.advance(event)
+        found.append(round(1000 * one.pause(1.0)) if one.paused else None)
+    return found
+
+
+def test_a_follower_that_has_built_its_state_in_vain_pauses_longer_each_time(bench: Bench) -> None:
+    rest = [None, None]
+    assert pauses_after(follow(bench), *MOVED * 4) == [None, *rest, 20, *rest, 40, *rest, 80, *rest]
+
+
+def test_records_end_the_pauses(bench: Bench) -> None:
+    one = follow(bench)
+    pauses_after(one, *MOVED * 3, Event.RECORDS)
+    assert one.consecutive_errors == 0
+    assert pauses_after(one, *MOVED * 2) == [None, None, None, 20, None, None]
+
+
+def test_attempts_to_build_the_state_that_fail_pause_longer_each_time(bench: Bench) -> None:
+    one = follow(bench)
+    pauses_after(one, Event.MOVED_TO_TIER)
+    assert pauses_after(one, *(Event.LOCATED, Event.RETRIABLE) * 3) == [None, 20, None, 40, None, 80]
+
+
+def test_an_offset_that_is_out_of_range_after_it_was_located_pauses(bench: Bench) -> None:
+    located = (Event.OUT_OF_RANGE, Event.LOCATED)
+    assert pauses_after(follow(bench), *located * 2, *MOVED) == [None, None, 20, None, None, None, None]
+
+
+def test_an_offset_that_could_not_be_located_pauses_once(bench: Bench) -> None:
+    """The error pauses, not the next attempt."""
+    attempt = (Event.OUT_OF_RANGE, Event.RETRIABLE)
+    assert pauses_after(follow(bench), *attempt * 3) == [None, 20, None, 40, None, 80]

@@ -1,0 +1,136 @@
+"""What a node's answers do to the model."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from milena.console import lab_place
+from milena.console.lab_place import LabNode, LabSession
+from milena.console.model import Model
+from milena.console.node_link import CommandError, NodeAway, NodeLink
+
+ROW: list[Any] = ["L", 0, 0, 5, 5, 7, -1, 700, [0, 0], 0, "", [], []]
+REGISTERED: list[Any] = [1, 0, 0, [1], [1], [], [], [], 0]
+
+
+class Link:
+    """A node that gives these answers to `observe`, one after the other, and nothing to other commands."""
+
+    def __init__(self, *pages: dict[str, Any]) -> None:
+        self.pages = list(pages)
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.transitions: list[dict[str, Any]] = []
+
+    async def call(self, command: str, seconds: float, /, **arguments: Any) -> Any:
+        self.asked.append((command, arguments))
+        if command == "observe" and not arguments.get("end"):
+            if not self.pages:
+                raise NodeAway("the node has ended")
+            return self.pages.pop(0)
+        return {"troubles": {"wall_ms": 1}, "follower_transitions": self.transitions}.get(command, [])
+
+
+def broker_page(*rows: list[Any], gone: Any = (), following: int | None = None, transitions: int = 0) -> dict[str, Any]:
+    counted = {"hosts": 2, "leads": 1, "metadata_offset": 9, "transitions": transitions}
+    return {"rows": list(rows), "gone": list(gone), "next": following, **counted}
+
+
+def controller_page(*rows: list[Any], gone: Any = ()) -> dict[str, Any]:
+    topics = {row[0]: [f"id of {row[0]}", 1] for row in rows}
+    brokers = {"1": [12, False, False, "rack"]}
+    return {
+        "rows": list(rows),
+        "gone": list(gone),
+        "next": None,
+        "topics": topics,
+        "brokers": brokers,
+        "metadata_offset": 9,
+    }
+
+
+def session_of(model: Model, link: Link, role: str = "broker") -> LabSession:
+    entry: Any = {"id": 1, "roles": [role], "pid": None, "listeners": {}, "log.dirs": []}
+    node = LabNode(entry, "socket")
+    model.set_node(node.name, lab_place.described(node, None))
+    return LabSession(node, cast("NodeLink", link), model)
+
+
+@pytest.fixture
+def model() -> Model:
+    return Model(lambda: 0)
+
+
+async def test_a_round_continues_until_the_node_has_no_further_page(model: Model) -> None:
+    link = Link(broker_page(["t", 0, ROW], following=500), broker_page(["t", 1, ROW]))
+    await session_of(model, link).round()
+    assert [arguments["from"] for command, arguments in link.asked if command == "observe"] == [0, 500]
+    assert model.replicas == {("t", 0): {"1": ROW}, ("t", 1): {"1": ROW}}
+    assert model.nodes["broker-1"]["hosts"] == 2
+
+
+async def test_the_controller_has_topics_registrations_and_broker_epochs(model: Model) -> None:
+    session_of(model, Link())
+    await session_of(model, Link(controller_page(["t", 0, REGISTERED])), "controller").round()
+    assert model.registered == {("t", 0): REGISTERED}
+    assert model.topics["t"]["id"] == "id of t"
+    assert (model.nodes["broker-1"]["epoch"], model.nodes["broker-1"]["rack"]) == (12, "rack")
+
+
+async def test_what_is_gone_is_removed(model: Model) -> None:
+    link = Link(broker_page(["t", 0, ROW], ["t", 1, ROW]), broker_page(gone=[["t", 0]]))
+    session = session_of(model, link)
+    await session.round()
+    await session.round()
+    assert list(model.replicas) == [("t", 1)]
+
+
+@pytest.mark.parametrize("role", ["broker", "controller"])
+async def test_a_new_session_removes_what_the_node_no_longer_has(model: Model, role: str) -> None:
+    page, row = (broker_page, ROW) if role == "broker" else (controller_page, REGISTERED)
+    await session_of(model, Link(page(["t", 0, row], ["u", 0, row])), role).round()
+    await session_of(model, Link(page(["u", 0, row])), role).round()
+    assert list(model.replicas if role == "broker" else model.registered) == [("u", 0)]
+
+
+async def test_changes_of_followers_after_the_first_round_are_events(model: Model) -> None:
+    link = Link(broker_page(transitions=7), broker_page(transitions=8))
+    link.transitions = [
+        {"topic": "t", "partition": 0, "from": "Fetching", "to": "Failed", "event": "FENCED", "offset": 6}
+    ]
+    session = session_of(model, link)
+    await session.round()
+    assert not model.feed.newest()
+    await session.round()
+    assert ("follower_transitions", {"since": 7}) in link.asked
+    assert [event["kind"] for event in model.feed.newest()] == ["follower_state"]
+
+
+async def test_too_many_changes_of_followers_are_one_event(model: Model) -> None:
+    link = Link(broker_page(transitions=0), broker_page(transitions=lab_place.MOST_TRANSITIONS + 1))
+    session = session_of(model, link)
+    await session.round()
+    await session.round()
+    assert [event["text"] for event in model.feed.newest()] == ["broker-1: 201 changes of followers' states"]
+
+
+async def test_the_end_of_a_session_is_said_to_the_node_unless_it_is_away(model: Model) -> None:
+    link = Link(broker_page())
+    session = session_of(model, link)
+    await session.round()
+    await session.end()
+    assert link.asked[-1][1]["end"] is True
+    asked = len(link.asked)
+    with pytest.raises(NodeAway):
+        await session.round()
+    await session.end()
+    assert len(link.asked) == asked + 1
+
+
+async def test_a_node_that_refuses_the_end_is_no_error(model: Model) -> None:
+    class Refusing(Link):
+        async def call(self, command: str, seconds: float, /, **arguments: Any) -> Any:
+            raise CommandError("no")
+
+    await session_of(model, Refusing()).end()

@@ -59,7 +59,7 @@ export function stateOf(part, id) {
   const lag = lagOf(part, id);
   const state = replica[10] && replica[10] !== "Fetching" ? `${replica[10]}, ` : "";
   const out = part[4].includes(id) ? "" : "not in ISR, ";
-  return `${out}${state}${lag === null ? "follower" : lag === 0 ? "same end" : `${lag.toLocaleString("en")} behind`}`;
+  return `${out}${state}end ${replica[5].toLocaleString("en")}${lag ? `, ${lag.toLocaleString("en")} behind` : ""}`;
 }
 
 /**

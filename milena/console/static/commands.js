@@ -1,8 +1,9 @@
 // The lab commands of a node as the server describes them: in groups, with forms for their arguments, and what undoes
 // each. Only the words on the buttons are the console's own.
 
-/** @typedef {{name: string, type: string[], required: boolean, default?: unknown, choices?: string[], help: string}} Argument */
-/** @typedef {{name: string, group: string, summary: string, arguments: Argument[], returns: string, changes: boolean, undo: string | null, of_process: boolean}} Command */
+/** @typedef {{name: string, type: string, required: boolean, default: unknown, values: string[] | null, about: string}} Argument `type`: as in `string or integer` */
+/** @typedef {{group: string, about: string, arguments: Argument[], returns: string, changes: boolean, undo: string, of_process: boolean}} Command */
+/** @typedef {Command & {name: string}} NamedCommand */
 
 export const RULES = new Set(["hold", "delay", "drop", "disconnect", "fail", "duplicate", "trace"]);
 
@@ -36,7 +37,10 @@ export const UNDONE_BY = {
 const FIRST_GROUPS = ["Process", "Fault rules", "Links", "Disks, clock and tier", "Log and tier"];
 
 /** Commands that other parts of the page give, or that belong to a reset of the whole cluster. */
-const HIDDEN = new Set(["release", "rules", "clear", "wait", "traced", "links", "ready", "help", "observe", "reset", "settle", "erase_tier", "flush_all", "halt", "reopen"]);
+const HIDDEN = new Set([
+  "release", "rules", "clear", "wait", "traced", "links", "ready", "help", "observe", "busy", "wait_idle",
+  "reset", "settle", "erase_tier", "flush_all", "halt", "reopen",
+]);
 
 /** @param {string} name */
 export function titleOf(name) {
@@ -46,16 +50,16 @@ export function titleOf(name) {
 /**
  * The commands of a node by group.
  * @param {Record<string, Command>} commands
- * @returns {[string, Command[]][]}
+ * @returns {[string, NamedCommand[]][]}
  */
 export function grouped(commands) {
-  /** @type {Map<string, Command[]>} */
+  /** @type {Map<string, NamedCommand[]>} */
   const groups = new Map(FIRST_GROUPS.map((group) => [group, []]));
-  for (const command of Object.values(commands)) {
-    if (HIDDEN.has(command.name)) continue;
+  for (const [name, command] of Object.entries(commands)) {
+    if (HIDDEN.has(name)) continue;
     const group = groups.get(command.group);
-    if (group) group.push(command);
-    else groups.set(command.group, [command]);
+    if (group) group.push({ ...command, name });
+    else groups.set(command.group, [{ ...command, name }]);
   }
   return [...groups].filter(([, members]) => members.length > 0);
 }
@@ -69,6 +73,6 @@ export function typed(argument, text) {
   const given = text.trim();
   if (given === "") return undefined;
   if (argument.type.includes("boolean")) return given === "true";
-  if (argument.type.some((type) => type === "integer" || type === "number") && !Number.isNaN(Number(given))) return Number(given);
+  if (/integer|number/.test(argument.type) && !Number.isNaN(Number(given))) return Number(given);
   return given;
 }

@@ -28,6 +28,7 @@ const COLOURS = 8;
 const NAMES = 250;
 const NAME = 26;
 const AXIS = 20;
+const TICK = 64;
 const EPOCHS = 15;
 const BAR = 24;
 const LINE = 13;
@@ -115,10 +116,21 @@ function scaleOf(logs, room) {
   return { first, end, width, cells, x: (offset) => NAMES + ((offset - first) / (end - first)) * width };
 }
 
+/**
+ * The round number of offsets between two marks of an axis whose numbers do not touch.
+ * @param {number} span offsets
+ * @param {number} width pixels
+ */
+function tickStep(span, width) {
+  const least = Math.max(1, (span * TICK) / width);
+  const power = 10 ** Math.floor(Math.log10(least));
+  return power * ([1, 2, 5, 10].find((times) => times * power >= least) ?? 10);
+}
+
 /** @param {Scale} scale */
 function axis(scale) {
   const span = scale.end - scale.first;
-  const step = scale.cells ? 1 : Math.max(1, 10 ** Math.ceil(Math.log10(span / 10)));
+  const step = scale.cells ? 1 : tickStep(span, scale.width);
   const marks = [];
   for (let offset = Math.ceil(scale.first / step) * step; offset <= scale.end; offset += step) {
     if (scale.cells && offset === scale.end) break;

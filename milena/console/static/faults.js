@@ -89,7 +89,7 @@ export function activeFaults(state) {
 function ruleText(rule) {
   const { rule: number, command, action, api, hits, held, ...others } = rule;
   const more = Object.entries(others).filter(([, value]) => value !== null && value !== "" && typeof value !== "object").map(([key, value]) => `${key}=${value}`);
-  const count = [`${hits ?? 0} hits`, held ? `${held} held` : ""].filter(Boolean).join(", ");
+  const count = [`${hits ?? 0} hits`, Array.isArray(held) && held.length ? `${held.length} held` : ""].filter(Boolean).join(", ");
   return `rule ${number}: ${command ?? action} ${api ?? "all APIs"} ${more.join(" ")} (${count})`;
 }
 
@@ -99,8 +99,7 @@ function ActiveFaults({ state }) {
   return html`<section class="panel" aria-label="Active faults"><div class="bar"><h3>Active faults</h3>
       ${active.length > 1 && html`<button type="button" onClick=${() => void Promise.all(active.map((one) => one.end()))}>End all</button>`}</div>
     ${active.length === 0 && html`<p class="good">✓ none that the nodes show</p>`}
-    <ul>${active.map((one) => html`<li key=${`${one.node} ${one.text}`}>${one.node}: ${one.text} <button type="button" onClick=${one.end}>${one.undo}
-      <span class="hidden-text">${one.node}</span></button></li>`)}</ul></section>`;
+    <ul>${active.map((one) => html`<li key=${`${one.node} ${one.text}`}>${one.node}: ${one.text} <button type="button" onClick=${one.end}>${one.undo}<span class="hidden-text"> ${one.node}</span></button></li>`)}</ul></section>`;
 }
 
 /** Values that the fields of arguments propose. @param {{state: State, node: Node}} properties */
@@ -111,10 +110,10 @@ function Known({ state, node }) {
     ${values.slice(0, MOST_KNOWN).map((value) => html`<option key=${value} value=${value}></option>`)}</datalist>`)}`;
 }
 
-/** @param {{node: string, command: import("./commands.js").Command, state: Node["state"]}} properties */
+/** @param {{node: string, command: import("./commands.js").NamedCommand, state: Node["state"]}} properties */
 function Card({ node, command: described, state }) {
   const [answer, setAnswer] = useState("");
-  const { name, summary, undo, of_process: ofProcess } = described;
+  const { name, about, undo, of_process: ofProcess } = described;
   const [title, isRule, undoneBy] = [titleOf(name), RULES.has(name), UNDONE_BY[name]];
   const first = described.arguments.filter((argument) => !isRule || argument.required || FIRST.has(argument.name));
   const more = described.arguments.filter((argument) => !first.includes(argument));
@@ -123,7 +122,7 @@ function Card({ node, command: described, state }) {
   const give = async (words, called, given) => {
     const request = RULES.has(called) ? post("/api/rules", { node, action: called, ...given }) : post(`/api/nodes/${node}/${called}`, given);
     const answered = await act(words, request);
-    if (answered && !ofProcess) setAnswer(JSON.stringify(answered.ok ?? answered, null, 1));
+    if (answered && !ofProcess && !isRule) setAnswer(JSON.stringify(answered.ok ?? answered, null, 1));
   };
   const submit = (/** @type {any} */ event) => {
     event.preventDefault();
@@ -136,11 +135,11 @@ function Card({ node, command: described, state }) {
   };
   return html`<article class="panel card" data-command=${name}>
     <h4>${title} <span class="dim code">${name}</span></h4>
-    <p>${plain(summary)} ${undo && html`<span class="dim">Undo: ${plain(undo)}.</span>`}</p>
+    <p>${plain(about)} ${undo && html`<span class="dim">Undo: ${plain(undo)}.</span>`}</p>
     <form onSubmit=${submit}>
       ${first.map((argument) => html`<${Field} key=${argument.name} argument=${argument} />`)}
       ${more.length > 0 && html`<details><summary>More conditions</summary>${more.map((argument) => html`<${Field} key=${argument.name} argument=${argument} />`)}</details>`}
-      <button disabled=${!possible}>${title}<span class="hidden-text">: ${node}</span></button>
+      <button disabled=${!possible}>${title}<span class="hidden-text"> ${node}</span></button>
       ${undoneBy && html`<button type="button" disabled=${!possible} onClick=${() => give(`Undo ${name}: ${node}`, undoneBy[0], undoneBy[1])}>Undo<span class="hidden-text"> ${title}</span></button>`}
     </form>
     ${answer && html`<pre class="answer code" tabindex="0" role="group" aria-label=${`Answer of ${name}`}>${answer}</pre>`}
@@ -152,10 +151,10 @@ const plain = (text) => text.replaceAll("`", "");
 
 /** @param {{argument: import("./commands.js").Argument}} properties */
 function Field({ argument }) {
-  const { name, type, required, choices, help } = argument;
-  const values = choices?.filter((value) => value !== "") ?? (type.includes("boolean") ? ["true", "false"] : null);
+  const { name, type, required, about } = argument;
+  const values = argument.values?.filter((value) => value !== "") ?? (type.includes("boolean") ? ["true", "false"] : null);
   const shown = argument.default === null || argument.default === undefined ? "" : String(argument.default);
-  return html`<label title=${help}>${name}${required ? " (needed)" : ""}
+  return html`<label title=${about}>${name}${required ? " (needed)" : ""}
     ${values
       ? html`<select name=${name} required=${required}><option value="">${shown}</option>
           ${values.map((value) => html`<option key=${value} value=${value}>${value}</option>`)}</select>`

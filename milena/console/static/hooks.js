@@ -48,12 +48,13 @@ export function useAnswer(ask, inputs) {
  * @template T
  * @param {string} what done, in words, for the message
  * @param {Promise<T>} request
+ * @param {{quiet?: boolean}} [options] `quiet`: show a failure only
  * @returns {Promise<T | null>} null: it failed
  */
-export async function act(what, request) {
+export async function act(what, request, { quiet = false } = {}) {
   try {
     const answer = await request;
-    notify(what, false);
+    if (!quiet) notify(what, false);
     return answer;
   } catch (error) {
     notify(`${what}: ${/** @type {Error} */ (error).message}`, true);

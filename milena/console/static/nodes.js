@@ -81,8 +81,7 @@ function Card({ name, node, rules }) {
     ${troubles.length > 0 && html`<p class="bad">✗ ${troubles.join(", ")}</p>`}
     ${rules > 0 && html`<p class="warn">⚑ ${rules} fault ${rules === 1 ? "rule" : "rules"}</p>`}
     <p class="buttons">
-      ${OFFERED[node.state].map((one) => html`<button key=${one} type="button" title=${PROCESS[one].about} onClick=${() => command(name, one)}>${PROCESS[one].title}
-        <span class="hidden-text">${name}</span></button>`)}
+      ${OFFERED[node.state].map((one) => html`<button key=${one} type="button" title=${PROCESS[one].about} onClick=${() => command(name, one)}>${PROCESS[one].title}<span class="hidden-text"> ${name}</span></button>`)}
       <a href=${`#/faults?node=${name}`}>Faults<span class="hidden-text"> of ${name}</span></a>
     </p>
   </article>`;

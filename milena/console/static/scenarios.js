@@ -1,7 +1,6 @@
 // Scenarios: run one step after the other in the simulation, on the page that `scenario run --html` writes, too.
 
 import { get, post, remove } from "./requests.js";
-import { go } from "./choice.js";
 import { act, useAnswer } from "./hooks.js";
 import { ScenarioView } from "./scenario.js";
 import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
@@ -16,16 +15,15 @@ export function ScenariosView({ parameters }) {
   const all = /** @type {Scenario[]} */ (answer ?? []);
   const found = all.filter(({ name, title, document }) => `${name} ${title} ${document ?? ""}`.toLowerCase().includes(text.toLowerCase()));
   const chosen = all.find(({ name }) => name === parameters.scenario);
+  const list = html`<nav aria-label="Scenarios" class="choices">
+    <label>Filter <input data-filter type="search" onInput=${(/** @type {any} */ event) => setText(event.target.value)} /></label>
+    <div>${found.map(({ name, title, document }) => html`<a key=${name} class="panel" aria-current=${name === parameters.scenario ? "true" : null} href=${`#/scenarios?scenario=${name}`}>
+      <b>${name}</b>${document ? ` · ${document}` : ""}<br />${title}</a>`)}</div></nav>`;
   return html`<h2>Scenarios</h2>
     ${error && html`<p class="bad">✗ ${error}</p>`}
-    <div class="choices">
-      <nav aria-label="Scenarios">
-        <label>Filter <input data-filter type="search" onInput=${(/** @type {any} */ event) => setText(event.target.value)} /></label>
-        ${found.map(({ name, title, document }) => html`<button key=${name} type="button" aria-pressed=${name === parameters.scenario} onClick=${() => go("scenarios", { scenario: name })}>
-          <b>${name}</b>${document ? ` · ${document}` : ""}<br />${title}</button>`)}
-      </nav>
-      ${chosen ? html`<${Stepping} key=${chosen.name} scenario=${chosen} />` : html`<p class="panel">Choose a scenario. It runs in the simulation, not on this cluster.</p>`}
-    </div>`;
+    ${chosen
+      ? html`<details class="others"><summary>Other scenarios</summary>${list}</details><${Stepping} key=${chosen.name} scenario=${chosen} />`
+      : html`<p class="panel">Choose a scenario. It runs in the simulation, not on this cluster.</p>${list}`}`;
 }
 
 /** @param {{scenario: Scenario}} properties */
@@ -39,7 +37,7 @@ function Stepping({ scenario }) {
   useEffect(() => () => void (run && remove(`/api/runs/${run.run}`).catch(() => {})), [run?.run]);
   const start = async () => {
     setBusy(true);
-    const answer = await act(`Start ${scenario.name}`, post(`/api/scenarios/${scenario.name}/runs`, { variant: variant || null, step: true }));
+    const answer = await act(`Start ${scenario.name}`, post(`/api/scenarios/${scenario.name}/runs`, { variant: variant || null, step: true }), { quiet: true });
     setBusy(false);
     if (!answer) return;
     view.current?.close();
@@ -50,7 +48,7 @@ function Stepping({ scenario }) {
   /** @param {Started} started */
   const step = async (started) => {
     setBusy(true);
-    const answer = await act(`Step ${started.done + 1} of ${scenario.name}`, post(`/api/runs/${started.run}/next`));
+    const answer = await act(`Step ${started.done + 1} of ${scenario.name}`, post(`/api/runs/${started.run}/next`), { quiet: true });
     if (answer) {
       const whole = await get(`/api/runs/${started.run}`);
       show(whole);
@@ -72,8 +70,9 @@ function Stepping({ scenario }) {
       ${scenario.variants.length > 0 && html`<label>Variant <select value=${variant} onChange=${(/** @type {any} */ event) => setVariant(event.target.value)}>
         <option value="">the document's</option>${scenario.variants.map((name) => html`<option key=${name} value=${name}>${name}</option>`)}</select></label>`}
       <button type="button" disabled=${busy} onClick=${start}>${run ? "Start again" : "Start"}</button>
-      ${run && html`<button type="button" disabled=${busy || run.done >= run.steps} onClick=${() => step(run)}>Run the next step</button>
-        <span role="status">${run.done} of ${run.steps} steps have run</span>`}
+      ${run && html`<button type="button" disabled=${busy || run.done >= run.steps} onClick=${() => step(run)}>Next step</button>
+        <span role="status">${run.done} of ${run.steps} steps shown</span>`}
+      ${busy && html`<span class="dim" role="status">running</span>`}
     </div>
     <div ref=${place}></div>
   </div>`;

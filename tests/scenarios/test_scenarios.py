@@ -21,6 +21,8 @@ from milena.lab.scenarios.script import (
 from milena.lab.scenarios.simulated import play_simulated
 from milena.lab.scenarios.tables import Mark, Row
 from milena.testing.scenario_processes import play_on_processes
+from tests.pipeline.played_scenarios import stand_after
+from tests.wire.command import milena
 
 
 def runs(world: str) -> list[tuple[str, str]]:
@@ -73,3 +75,12 @@ def test_leaders_copy_no_segment_before_a_scenario_tiers_one() -> None:
 
 def test_two_runs_of_a_scenario_have_the_same_result() -> None:
     assert play_simulated(load("kip279_unclean")) == play_simulated(load("kip279_unclean"))
+
+
+@pytest.mark.parametrize("scenario", ["cleaner_fencing", "cleaner_table"])
+def test_the_tier_of_cleanings_by_hand_has_no_findings(scenario: str, tmp_path: Path) -> None:
+    script = load(scenario, "no_fences")
+    state = stand_after(script, len(script.steps), tmp_path)
+    assert state is not None
+    said = milena("tier", "verify", "--tier", str(state.tier), "--dir", str(state.folder / "C"))
+    assert "no findings" in said.out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import Final
 
 import anyio
@@ -93,9 +94,15 @@ async def _invalid(_: Request, error: Exception) -> Response:
     return _error(400, "; ".join(said))
 
 
-async def _refused(_: Request, error: Exception) -> Response:
+async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return _error(error.status_code, str(error.detail), dict(error.headers or {}))
+    headers, said = dict(error.headers or {}), str(error.detail)
+    if said == HTTPStatus(404).phrase:
+        said = f"there is no {request.url.path}; /openapi.json lists the paths"
+    elif error.status_code == 405:
+        allowed = headers.get("allow", headers.get("Allow", ""))
+        said = f"{request.method} is not possible for {request.url.path}{f', only {allowed}' if allowed else ''}"
+    return _error(error.status_code, said, headers)
 
 
 async def _bad_request(_: Request, error: Exception) -> Response:

@@ -91,7 +91,8 @@ def test_cut_links_are_in_the_state(http: HttpClient) -> None:
         ("/api/topics", {"name": "a/b"}, 400, "INVALID_TOPIC_EXCEPTION"),
         ("/api/topics/none/records", {"value": "x", "partition": 0}, 503, "UNKNOWN_TOPIC_OR_PARTITION"),
         ("/api/elect", {"topic": "none", "partition": 0}, 503, "UNKNOWN_TOPIC_OR_PARTITION"),
-        ("/api/nothing", {}, 404, "Not Found"),
+        ("/api/nothing", {}, 404, "there is no /api/nothing; /openapi.json lists the paths"),
+        ("/api/state", {}, 405, "POST is not possible for /api/state, only GET"),
     ],
 )
 def test_a_wrong_request_is_answered_with_what_is_valid(

@@ -6,7 +6,7 @@ the node spends at most a twentieth of its time on answers.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
@@ -106,6 +106,7 @@ class Watch:
     async def fresh(self) -> None:
         """Return when all nodes that answer have answered a question that is asked now."""
         self._look()
+        self._describe_nodes()
         with anyio.move_on_after(FRESH_SECONDS):
             while not self._nodes:
                 await self._done.wait()
@@ -118,6 +119,7 @@ class Watch:
             self.soon()
             while any(watch.rounds < count and watch.watched.is_answering() for watch, count in awaited):
                 await self._done.wait()
+        self._describe_nodes()
         self.publish()
 
     def soon(self) -> None:
@@ -170,11 +172,17 @@ class Watch:
         while not self._is_wanted():
             await self._wanted.wait()
 
+    def _describe_nodes(self) -> Mapping[str, Watched]:
+        """Enter the nodes and their processes into the model as they are now, and return them."""
+        listed = self._place.nodes()
+        for watched in listed.values():
+            self._place.describe(watched, self.model)
+        return listed
+
     def _note_nodes(self, tasks: TaskGroup) -> None:
         """Take over the nodes as they are listed now, and begin to watch new ones."""
-        listed = self._place.nodes()
+        listed = self._describe_nodes()
         for name, watched in listed.items():
-            self._place.describe(watched, self.model)
             if name not in self._nodes:
                 self._nodes[name] = watch = NodeWatch(watched)
                 tasks.start_soon(self._follow, watch)

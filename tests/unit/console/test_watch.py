@@ -18,6 +18,8 @@ from milena.console.node_link import NodeAway
 from milena.console.places import Session, Watched
 from milena.console.watch import QUEUED, Subscriber, TooManySubscribers, Watch
 
+NODE = {"state": "up", "epoch": 1, "fenced": False}
+
 
 class Node:
     """A node whose only state is how often it was asked."""
@@ -52,12 +54,14 @@ class OneNode:
 
     def __init__(self) -> None:
         self.node = Node()
+        self.pid = 1
         self.client = cast("Cluster", None)
 
     def nodes(self) -> Mapping[str, Watched]:
         return {self.node.name: self.node}
 
-    def describe(self, watched: Watched, model: Model) -> None: ...
+    def describe(self, watched: Watched, model: Model) -> None:
+        model.set_node(watched.name, {**NODE, "pid": self.pid})
 
     async def read_groups(self, model: Model) -> None: ...
 
@@ -109,6 +113,18 @@ async def test_the_state_does_not_wait_for_a_node_that_is_down() -> None:
     async with watching(place) as running:
         await running.fresh()
         assert place.node.asked == 0
+
+
+async def test_the_state_has_the_process_that_runs_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after a time in which no client wanted the state."""
+    place = OneNode()
+    async with watching(place) as running:
+        await running.fresh()
+        monkeypatch.setattr(watch, "LOOKED_AT", -1.0)
+        await anyio.wait_all_tasks_blocked()
+        place.pid, place.node.answering = 2, False
+        await running.fresh()
+        assert running.model.nodes["broker-1"]["pid"] == 2
 
 
 async def test_a_subscriber_keeps_the_watch_going_and_gets_the_deltas() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from anyio import to_thread
 from fastapi import APIRouter, HTTPException
+from pydantic import BaseModel, ConfigDict, field_validator
 
 from milena.console.context import Context, Shared
+from milena.steering import snapshots
 from milena.steering.reset import reset
 from milena.up.layout import ClusterDir
 
@@ -26,5 +29,36 @@ async def reset_cluster(context: Shared) -> dict[str, Any]:
     """Remove topics, groups, dynamic configurations, quotas and faults, and start nodes that are down. Ports stay."""
     await to_thread.run_sync(reset, directory_of(context, "a reset"))
     context.model.feed.add("action", "reset")
+    context.watch.soon()
+    return {"ok": {}}
+
+
+class Folder(BaseModel):
+    """A folder of the machine on which the cluster runs."""
+
+    model_config = ConfigDict(extra="forbid")
+    folder: str
+
+    @field_validator("folder")
+    @classmethod
+    def is_absolute(cls, folder: str) -> str:
+        if not os.path.isabs(folder):
+            raise ValueError("not an absolute path")
+        return folder
+
+
+@router.post("/api/snapshot")
+async def take_snapshot(context: Shared, snapshot: Folder) -> dict[str, Any]:
+    """Write the state of the whole cluster, as it is at one moment, into a new folder."""
+    await to_thread.run_sync(snapshots.snapshot, directory_of(context, "a snapshot"), snapshot.folder)
+    context.model.feed.add("action", f"snapshot in {snapshot.folder}")
+    return {"ok": {}}
+
+
+@router.post("/api/restore")
+async def restore_snapshot(context: Shared, snapshot: Folder) -> dict[str, Any]:
+    """Return to the state of a snapshot, on the same ports. Clients lose their connections."""
+    await to_thread.run_sync(snapshots.restore, directory_of(context, "a restore"), snapshot.folder)
+    context.model.feed.add("action", f"restored from {snapshot.folder}")
     context.watch.soon()
     return {"ok": {}}

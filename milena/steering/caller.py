@@ -11,6 +11,7 @@ from milena.steering.addresses import address
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
     from typing import Any
 
 
@@ -71,6 +72,10 @@ class Call:
         self._command = command
         self._connection = connection
 
+    def abandon(self) -> None:
+        """Close the connection without reading the result."""
+        self._connection.close()
+
     def result(self) -> Any:  # noqa: ANN401 - JSON of any command
         """Wait for the result. Raises UserError with the node's error."""
         reason = ENDED
@@ -85,6 +90,33 @@ class Call:
         if "error" in answer:
             raise UserError(answer["error"])
         return answer["ok"]
+
+
+def begin_all(nodes: Iterable[NodeCommands], command: str, **arguments: object) -> list[Call]:
+    """Send a command to several nodes. Raises UserError, NotListening if one cannot be reached."""
+    calls: list[Call] = []
+    try:
+        for node in nodes:
+            calls.append(node.begin(command, **arguments))
+    except UserError:
+        for call in calls:
+            call.abandon()
+        raise
+    return calls
+
+
+def results(calls: Sequence[Call]) -> list[Any]:
+    """Wait for all results. Raises UserError with the error of one node, if there is any."""
+    found: list[Any] = []
+    failures: list[UserError] = []
+    for call in calls:
+        try:
+            found.append(call.result())
+        except UserError as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
+    return found
 
 
 def answer_of(connection: socket.socket) -> bytes:

@@ -13,6 +13,7 @@ from milena.config.node_config import NodeConfig
 from milena.config.values import ConfigError
 from milena.node.links.links import Links
 from milena.node.metadata.image import MetadataImage
+from milena.node.rules.rules import Rules
 from milena.node.serving.lab_commands import LabCommand, LabCommandError, LabCommands
 from milena.runtime.context import Runtime
 from milena.runtime.faults.power_loss import LossyDisk
@@ -117,15 +118,21 @@ class Lab:
     async def _halt(self) -> dict[str, bool]:
         """stop serving and close all files without writing to them; the process and this socket stay, for `reopen`"""
         await self._mend()
+        for role in self._commands:  # commands of the roles would use closed files
+            self._commands[role] = self._commands_while_halted()
         await self._halt_roles()
         self._images.clear()
         for disk in (self._disk, self._tier.disk):  # a thread may still work on a file
             await asyncio.get_running_loop().run_in_executor(None, disk.close)
+        self._disk.begin_again()
         return {"halted": True}
+
+    def _commands_while_halted(self) -> LabCommands:
+        own: dict[str, LabCommand] = {"reopen": self._reopen, "ready": lambda: {"ready": False}}
+        return LabCommands(Rules(self._clock), own, [])
 
     async def _reopen(self) -> dict[str, bool]:
         """after `halt`: start again with what is in the log directories now; returns when the node serves"""
-        self._disk.begin_again()
         await self._start_roles(self.runtime)
         return {"ready": True}
 

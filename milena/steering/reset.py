@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 
 from milena.command_line.errors import UserError
-from milena.steering.caller import NodeCommands
+from milena.steering.caller import NodeCommands, begin_all, results
 from milena.steering.nodes import LIMIT, STEP, SteeredNode
 from milena.up import locks, nodes_file
 from milena.up.nodes_file import name_of
@@ -38,8 +38,8 @@ def reset(cluster: ClusterDir) -> None:
     _wake(cluster, entries)
     nodes = {entry["id"]: SteeredNode(cluster, entry["id"]) for entry in entries}
     commands = {entry["id"]: NodeCommands(cluster.socket(name_of(entry))) for entry in entries}
-    mending = {number: of_node.begin("mend") for number, of_node in commands.items()}
-    broken = [nodes[number] for number, call in mending.items() if call.result()["needs_restart"]]
+    mended = results(begin_all(commands.values(), "mend"))
+    broken = [nodes[number] for number, one in zip(commands, mended, strict=True) if one["needs_restart"]]
     for node in broken:
         node.kill()
     start_together(broken)
@@ -51,8 +51,8 @@ def reset(cluster: ClusterDir) -> None:
 
 def _remove_all(controller: NodeCommands, brokers: Sequence[NodeCommands]) -> None:
     removed = controller.call("reset")
-    settling = [broker.begin("settle", offset=removed["offset"]) for broker in brokers]
-    erasing = [call.result()["erasing"] for call in settling]
+    settled = results(begin_all(brokers, "settle", offset=removed["offset"]))
+    erasing = [one["erasing"] for one in settled]
     in_tier = [topic for topics in erasing if topics is not None for topic in topics]
     if any(topics is not None for topics in erasing):
         brokers[0].call("erase_tier", topics=[*removed["topics"], *in_tier])

@@ -19,7 +19,7 @@ import time
 from threading import Thread
 
 from milena.command_line.errors import UserError, reason_of
-from milena.steering.caller import Call, NodeCommands
+from milena.steering.caller import NodeCommands, begin_all, results
 from milena.steering.nodes import LIMIT, SteeredNode
 from milena.steering.reset import start_together
 from milena.up import locks, nodes_file, settings, snapshots
@@ -63,8 +63,7 @@ def _flushed(cluster: ClusterDir, entries: Sequence[Entry]) -> dict[str, str]:
     ]
     names = [name_of(entry) for entry in serving]
     if cluster.is_lab():
-        for call in [NodeCommands(cluster.socket(name)).begin("flush_all") for name in names]:
-            call.result()
+        results(begin_all([NodeCommands(cluster.socket(name)) for name in names], "flush_all"))
     incarnations = {}
     for name in names:
         with open(cluster.incarnation(name)) as file:
@@ -113,10 +112,9 @@ def restore(cluster: ClusterDir, path: str) -> Thread:
                 snapshots.resume(cluster, part)
             _move(cluster)
         finally:  # also after an error the nodes must run
-            starting = [node.lab_commands.begin("reopen") for node in halted]
+            starting = begin_all([node.lab_commands for node in halted], "reopen")
             start_together(ended)
-            for call in starting:
-                call.result()
+            results(starting)
     except OSError as error:
         raise UserError(f"the snapshot cannot be restored: {reason_of(error)}") from None
     cleaning = Thread(target=swaps.clean, name="removal of replaced files")
@@ -133,22 +131,21 @@ def _move(cluster: ClusterDir) -> None:
 
 def _halt(cluster: ClusterDir) -> tuple[list[SteeredNode], list[SteeredNode]]:
     """Let all nodes close their files. Return those that have only halted, and those whose process has ended."""
-    halting: list[tuple[SteeredNode, Call]] = []
+    halted: list[SteeredNode] = []
     ended: list[SteeredNode] = []
     for entry in nodes_file.read(cluster.nodes):
         node = SteeredNode(cluster, entry["id"])
         if cluster.is_lab() and entry["ready"] and entry["pid"] is not None and runs(entry["pid"]):
             if is_paused(entry["pid"]):
                 node.resume()
-            halting.append((node, node.lab_commands.begin("halt")))
+            halted.append(node)
         else:
             ended.append(node)
     for node in ended:
         if node.pid is not None:
             node.kill()
-    for _, call in halting:
-        call.result()
-    return [node for node, _ in halting], ended
+    results(begin_all([node.lab_commands for node in halted], "halt"))
+    return halted, ended
 
 
 def _check_fits(cluster: ClusterDir, manifest: Manifest, path: str) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
+
+import pytest
 
 from milena.testing.local_cluster import LIMIT, MILENA
 from tests.wire.forks import run
@@ -80,3 +83,11 @@ def node(
 def without_kafka() -> dict[str, str]:
     """Return this process's environment without the variables that a node reads."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("KAFKA_", "CLUSTER_ID"))}
+
+
+def program(name: str) -> str:
+    """The path of a program of the system; the test is skipped without it."""
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"needs {name}")
+    return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ import pytest
 
 from milena.testing.local_cluster import LocalCluster
 from milena.up.layout import ClusterDir
-from tests.wire.command import without_kafka
+from tests.wire.command import program, without_kafka
 
 PROGRAMS = Path(__file__).parent / "http_programs"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "http.md"
@@ -28,14 +27,6 @@ pytestmark = pytest.mark.timeout(300)
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     with LocalCluster.start(tmp_path_factory.mktemp("http"), brokers=3, options=["--http=0"]) as running:
         yield running
-
-
-def program(name: str) -> str:
-    """The path of a program of the system; the test is skipped without it."""
-    found = shutil.which(name)
-    if found is None:
-        pytest.skip(f"needs {name}")
-    return found
 
 
 def check(output: str) -> None:

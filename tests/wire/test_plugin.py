@@ -145,6 +145,7 @@ def test_override(milena_start):
     assert "unknown configuration key 'num.partitons'; did you mean 'num.partitions'?" in output
 
 
+@pytest.mark.slow
 def test_with_xdist_each_worker_has_its_own_pool_and_prepared_state(tmp_path: Path) -> None:
     tests = """
 import pytest

@@ -115,6 +115,7 @@ def test_faults_are_gone_and_every_node_serves(lab: LocalCluster) -> None:
     assert all(len(one["isr"]) == 3 for one in controller.call("partitions", topic="orders").values())
 
 
+@pytest.mark.slow
 def test_the_tier_is_empty_and_can_be_used_again(tmp_path: Path) -> None:
     tier = tmp_path / "tier"
     overrides = settings(tier) | {"default.replication.factor": "2"}

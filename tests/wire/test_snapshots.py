@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +149,33 @@ def test_a_fork_is_a_cluster_of_its_own(prepared: tuple[LocalCluster, Path], tmp
         assert read(fork, "orders", 40) == list(range(40))
 
 
+def test_a_halted_node_closes_its_files_and_serves_again_when_it_reopens_them(
+    prepared: tuple[LocalCluster, Path],
+) -> None:
+    cluster, snapshot = prepared
+    cluster.restore(snapshot)
+    broker, pid = cluster.lab_commands(1), cluster.nodes[1].pid
+    broker.call("halt")
+    assert not [name for name in open_files(pid) if name.startswith(f"{cluster.nodes[1].log_dirs[0]}/")]
+    with pytest.raises(UserError, match="no command 'observe'"):
+        broker.call("observe")
+    assert broker.call("ready") == {"ready": False}
+    write(cluster, "orders", "while broker 1 is halted")
+    broker.call("reopen")
+    assert broker.call("ready") == {"ready": True}
+    assert cluster.nodes[1].pid == pid
+    wait_until(lambda: all(len(one["isr"]) == 3 for one in partitions(cluster).values()), "broker 1 to be in sync")
+
+
+def open_files(pid: int | None) -> list[str]:
+    found = []
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found.append(os.readlink(descriptor))
+    return found
+
+
+@pytest.mark.slow
 def test_whatever_a_fork_does_the_snapshot_stays_the_same(prepared: tuple[LocalCluster, Path], tmp_path: Path) -> None:
     """Append, compact, delete records, truncate, expire, delete, recover after a power loss and after kill -9."""
     _, snapshot = prepared
@@ -194,6 +223,7 @@ def damage(folder: Path) -> None:
         checkpoint.unlink()
 
 
+@pytest.mark.slow
 def test_a_snapshot_under_load_has_every_record_that_was_acknowledged_before(
     prepared: tuple[LocalCluster, Path], tmp_path: Path
 ) -> None:
@@ -231,6 +261,7 @@ def _end(cluster: LocalCluster, broker: int) -> int:
     return int(described["high_watermark"])
 
 
+@pytest.mark.slow
 def test_the_tier_is_in_the_snapshot_and_a_fork_expires_only_its_own(tmp_path: Path) -> None:
     tier = tmp_path / "tier"
     with LocalCluster.start(tmp_path / "cluster", overrides=settings(tier), lab=True) as cluster:

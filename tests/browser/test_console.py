@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 VIEWS = ("overview", "groups", "tier", "records", "faults", "scenarios")
 TIERED = {"remote.log.storage.system.enable": "true", "remote.log.manager.task.interval.ms": "500"}
+TIERED_TOPIC = {"remote.storage.enable": "true", "internal.segment.bytes": "20000"}
 PICTURED_STEP = 4
 
 
@@ -49,7 +50,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         tmp_path_factory.mktemp("console"),
         brokers=3,
         overrides=TIERED,
-        topics=["orders:6:3", "letters:1:1"],
+        topics=["orders:6:3", "letters:1:1", "notes:1:1"],
         lab=True,
         options=["--console", "--http=0"],
     )
@@ -205,14 +206,14 @@ def test_records_are_found_by_offset_and_key_and_shown_as_text_json_and_hex(
 
 
 def test_a_produced_record_is_read_with_its_header(console: Console) -> None:
-    page = console.view("records?topic=letters&partition=0")
+    page = console.view("records?topic=notes&partition=0")
     page.get_by_label("Key (empty: null)").fill("greeting")
-    page.get_by_label("Value", exact=True).fill("a new letter")
+    page.get_by_label("Value", exact=True).fill("a new note")
     page.get_by_label("Headers").fill("language: English")
     page.get_by_role("button", name="Produce").click()
-    page.get_by_text("Produce to letters").first.wait_for()
+    page.get_by_text("Produce to notes").first.wait_for()
     page.get_by_role("button", name="Read").click()
-    row = page.locator("table.record tbody tr").filter(has_text="a new letter")
+    row = page.locator("table.record tbody tr").filter(has_text="a new note")
     row.wait_for()
     assert "language: English" in row.inner_text()
 
@@ -223,6 +224,21 @@ def test_a_group_is_shown_with_its_member_and_its_lag(console: Console) -> None:
     details = page.get_by_role("region", name="Group billing")
     details.get_by_text("orders: 0, 1, 2, 3, 4, 5").wait_for()
     page.get_by_role("row", name=re.compile("billing Stable")).wait_for()
+
+
+def test_segments_are_shown_with_their_lineage_once_they_are_copied(console: Console) -> None:
+    admin = AdminClient({"bootstrap.servers": console.cluster.bootstrap})
+    admin.create_topics([NewTopic("cold", 1, 3, config=TIERED_TOPIC)])["cold"].result(60)
+    page = console.view("tier?topic=cold")
+    producer = Producer({"bootstrap.servers": console.cluster.bootstrap})
+    for _ in range(60):
+        producer.produce("cold", value=b"x" * 1000)
+        producer.flush(10)  # a batch for each record, so that segments are rolled
+    rows = page.get_by_role("group", name="Table of segments").locator("tbody tr")
+    rows.nth(1).wait_for()
+    assert "✓ the leader's" in rows.first.inner_text()
+    assert "LE-0 from 0" in rows.first.inner_text()
+    page.get_by_role("group", name="Segments of cold-0").get_by_text("remote tier").wait_for()
 
 
 def test_a_scenario_is_stepped_through(console: Console, picture: Callable[[Page, str], None]) -> None:

@@ -20,14 +20,14 @@ import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
  * @property {string} state
  * @property {number} size
  * @property {number} broker
- * @property {boolean} on_lineage
+ * @property {boolean | null} on_lineage null: the broker has no log to compare with
  */
 
 const PAGE = 100;
 
 /** @param {{store: Store, parameters: Record<string, string>}} properties */
 export function TierView({ store, parameters }) {
-  useChanges(store, ["topics"]);
+  useChanges(store, ["topics", "parts"]);
   const state = /** @type {State} */ (store.state);
   const { topics, topic, partition } = chosenPlace(state, parameters, (name) => isTiered(state, name));
   if (topic === undefined || !topics.includes(topic)) {
@@ -57,7 +57,7 @@ function Segments({ store, topic, number }) {
     [topic, number, after, leader?.[6], leader?.[1]],
   );
   const segments = /** @type {Segment[]} */ (answer?.segments ?? []);
-  const off = segments.filter((segment) => !segment.on_lineage).length;
+  const off = segments.filter((segment) => segment.on_lineage === false).length;
   return html`
     ${error && html`<p class="bad">✗ ${error}</p>`}
     ${part && html`<p>Leader epochs of the leader, broker ${part[0]}: <span class="code">${leader ? epochText(epochsOf(leader)) : "unknown"}</span></p>`}
@@ -81,6 +81,11 @@ function epochText(epochs) {
   return epochs.map(([epoch, start]) => `LE-${epoch} from ${start}`).join(", ") || "none";
 }
 
+/** @param {Segment} segment */
+function lineage({ on_lineage: on }) {
+  return on === null ? "unknown" : on ? "✓ the leader's" : "✗ another";
+}
+
 /** @param {{part: Part, segments: Segment[], name: string}} properties */
 function Drawing({ part, segments, name }) {
   const place = useRef(/** @type {HTMLElement | null} */ (null));
@@ -88,13 +93,13 @@ function Drawing({ part, segments, name }) {
     const leader = part[8][part[0]];
     /** @type {import("./draw.js").Log[]} */
     const logs = segments.map((segment) => ({
-      name: `${segment.on_lineage ? "" : "✗ "}${segment.id.slice(0, 8)}`,
-      about: segment.on_lineage ? segment.state.replaceAll("_", " ").toLowerCase() : "not on the lineage",
+      name: `${segment.on_lineage === false ? "✗ " : ""}${segment.id.slice(0, 8)}`,
+      about: segment.on_lineage === false ? "not on the lineage" : segment.state.replaceAll("_", " ").toLowerCase(),
       kind: "remote",
       start: segment.start_offset,
       end: segment.end_offset + 1,
       epochs: segmentEpochs(segment),
-      stopped: !segment.on_lineage,
+      stopped: segment.on_lineage === false,
     }));
     if (leader) {
       const local = Math.max(leader[2], leader[1], 0);
@@ -113,7 +118,7 @@ function Table({ segments }) {
     <tbody>${segments.map((segment) => html`<tr key=${segment.id}>
       <th scope="row" class="code">${segment.id}</th><td class="number">${segment.start_offset} to ${segment.end_offset}</td>
       <td class="code">${epochText(segmentEpochs(segment))}</td>
-      <td class=${segment.on_lineage ? "" : "bad"}>${segment.on_lineage ? "✓ the leader's" : "✗ another"}</td>
+      <td class=${segment.on_lineage === false ? "bad" : ""}>${lineage(segment)}</td>
       <td>${segment.state.replaceAll("_", " ").toLowerCase()}</td><td class="number">${segment.size.toLocaleString("en")}</td><td class="number">${segment.broker}</td>
     </tr>`)}</tbody></table></div>`;
 }

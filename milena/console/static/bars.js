@@ -55,7 +55,7 @@ export function stateOf(part, id) {
   const replica = part[8][id];
   if (!replica) return "no answer";
   if (replica[0] === "O") return "offline";
-  if (replica[0] === "L") return `leader, end ${replica[5].toLocaleString("en")}`;
+  if (replica[0] === "L") return `${part[0] === id ? "" : "former "}leader, end ${replica[5].toLocaleString("en")}`;
   const lag = lagOf(part, id);
   const state = replica[10] && replica[10] !== "Fetching" ? `${replica[10]}, ` : "";
   const out = part[4].includes(id) ? "" : "not in ISR, ";

@@ -67,7 +67,7 @@ function Facts({ store, part }) {
 function Drawing({ part, name }) {
   const place = useRef(/** @type {HTMLElement | null} */ (null));
   useEffect(() => {
-    const width = Math.max(place.current?.clientWidth ?? 0, 560);
+    const width = Math.max(place.current?.clientWidth ?? 0, 760);
     place.current?.replaceChildren(drawLogs(logsOf(part), { label: `Logs of ${name} by offset`, width }));
   }, [part]);
   return html`<div class="scroll" ref=${place} tabindex="0" role="group" aria-label=${`Logs of ${name}`}></div>`;

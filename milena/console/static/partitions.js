@@ -40,7 +40,7 @@ class Row {
     this.about = element("span", { class: "dim" });
     this.state = element("span", { class: "bad" });
     this.canvas = element("canvas", { "aria-hidden": "true" });
-    this.element = element("div", { class: "partition" }, element("div", { class: "line" }, this.name, " ", this.about, " ", this.state), this.canvas);
+    this.element = element("div", { class: "partition" }, element("div", { class: "heading" }, this.name, " ", this.about, " ", this.state), this.canvas);
   }
 
   /**

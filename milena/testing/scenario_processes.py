@@ -31,6 +31,9 @@ QUICK: Final[Mapping[str, str]] = {
 }
 """The session timeout. Ended processes are fenced at once; a scenario that waits for a session shortens it."""
 
+HIDDEN: Final = ".hidden"
+"""The suffix of the tier's folder while a scenario has closed the tier."""
+
 PEER: Final = (sys.executable, "-P", "-m", "milena.commands.scenario.peer_process")
 """The command of a test peer; its name and the node's properties file are appended."""
 
@@ -139,7 +142,7 @@ class ProcessDriver:
 
     @property
     def _hidden(self) -> str:
-        return f"{self._tier}.hidden"
+        return self._tier + HIDDEN
 
     async def cut(self, one: str, other: str) -> None:
         await self.command(one, "cut", peer=self._node(other).id)

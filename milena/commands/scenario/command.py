@@ -44,7 +44,7 @@ RUN = CommandLine(
     [
         "milena scenario run kip279_unclean",
         "milena scenario run kip279_unclean --on processes",
-        "milena scenario run kip405_5 --on processes --until 4 --keep",
+        "milena scenario run kip405_5 --on processes --until 6 --keep",
         "milena scenario run kip405_5 --html kip405_5.html",
         "milena scenario run mine.yaml",
         "milena scenario run --all --quiet",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 
 from milena.lab.scenarios.script import Script, node_id
+from milena.testing.scenario_processes import HIDDEN
 from milena.up import nodes_file
 from milena.up.layout import ClusterDir
 
@@ -26,6 +28,9 @@ class KeptCluster:
         for name, entry in self._brokers().items():
             at = "down" if entry["pid"] is None else ", ".join(entry["listeners"].values())
             lines.append(f"  {name} is broker-{entry['id']}: {at}")
+        tier = os.path.join(self._cluster.path, "tier")
+        if os.path.exists(tier + HIDDEN):
+            lines.append(f"  the tier is closed; to open it: mv -T {shlex.quote(tier + HIDDEN)} {shlex.quote(tier)}")
         return [*lines, "Try:", *(f"  {command}" for command in self._commands())]
 
     def _commands(self) -> list[str]:

@@ -52,3 +52,9 @@ def test_commands_are_for_a_node_that_runs(tmp_path: Path) -> None:
     ]
     assert any(line.startswith("  milena lab broker-2 describe_partition") for line in lines)
     assert not any("tier" in line for line in lines)
+
+
+def test_a_closed_tier_is_named_with_the_command_that_opens_it(tmp_path: Path) -> None:
+    (tmp_path / "tier.hidden").mkdir()
+    lines = kept(tmp_path, "kip405_5", [11, 12, 13]).lines()
+    assert lines[5] == f"  the tier is closed; to open it: mv -T {tmp_path}/tier.hidden {tmp_path}/tier"

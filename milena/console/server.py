@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 MOST_CONNECTIONS: Final = 256
 CLOSING_SECONDS: Final = 1
 """Seconds that answers may take after a stop was requested: event streams never end by themselves."""
+SENT_BYTES: Final = 256 << 10
+"""Unread bytes of one connection in the kernel, which would otherwise hold 4 MiB for each slow client."""
 LONGEST_HEADERS: Final = 16 << 10
 
 
@@ -66,6 +68,7 @@ def bind(host: str, port: int) -> socket.socket:
         )[0]
         listening = socket.socket(family, kind, protocol)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT_BYTES)
         listening.bind(address)
     except OSError as error:
         raise UserError(f"the HTTP server cannot listen on {bracketed(host)}:{port}: {error.strerror}") from None

@@ -62,7 +62,8 @@ def test_what_every_election_causes_is_not_logged_at_info_and_a_failed_log_is_an
 ) -> None:
     with capture_logs() as events:
         TransitionLog(HandClock(), keeps=False).add(noted)
-    assert [event["log_level"] for event in events] == ([] if level is None else [level])
+    levels = [event["log_level"] for event in events]
+    assert levels in ([], ["debug"]) if level is None else levels == [level]  # DEBUG may be filtered
 
 
 def test_a_lab_keeps_the_changes_with_times_and_numbers() -> None:

@@ -35,6 +35,8 @@ SUMMARY: Final = (
     "leader_killed_s",
     "create_1000_partitions_s",
     "partitions_memory_mib",
+    "reset_ms",
+    "restore_ms",
     "cleaned_mb_s",
     "cleaning_produce_growth",
     "tier_consume_cold_mb_s",

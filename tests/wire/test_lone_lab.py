@@ -21,7 +21,7 @@ def test_a_single_node_is_controlled_by_name_or_id(tmp_path: Path) -> None:
         assert json.loads(slow.out) == {"slow": [f"{tmp_path}/data"], "ms": 1}
         assert refused("lab", "2", "ready", env=env).startswith(f"no node listens at {lab}/broker-2.sock")
         assert refused("lab", "1", "kill", env=env).startswith("kill: 1 has no `milena up`; use the container")
-        assert refused("lab", "1", "hodl", env=env).startswith("no command 'hodl'; there are ")
+        assert refused("lab", "1", "hodl", env=env).startswith("no command 'hodl' (did you mean hold?); there are ")
         assert milena("lab", "1", "power_off", env=env).out == ""
         assert running.process.wait(20) == POWER_OFF_EXIT
 

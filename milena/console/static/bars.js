@@ -12,6 +12,8 @@ const BAR = 13;
 const NAME = 62;
 const STATE = 190;
 const EPOCHS = 8;
+/** Made once: a row is painted several times a second. */
+const NUMBER = new Intl.NumberFormat("en");
 
 /**
  * The colours of the theme, which a canvas cannot take from the style sheet.
@@ -55,11 +57,11 @@ export function stateOf(part, id) {
   const replica = part[8][id];
   if (!replica) return "no answer";
   if (replica[0] === "O") return "offline";
-  if (replica[0] === "L") return `${part[0] === id ? "" : "former "}leader, end ${replica[5].toLocaleString("en")}`;
+  if (replica[0] === "L") return `${part[0] === id ? "" : "former "}leader, end ${NUMBER.format(replica[5])}`;
   const lag = lagOf(part, id);
   const state = replica[10] && replica[10] !== "Fetching" ? `${replica[10]}, ` : "";
   const out = part[4].includes(id) ? "" : "not in ISR, ";
-  return `${out}${state}end ${replica[5].toLocaleString("en")}${lag ? `, ${lag.toLocaleString("en")} behind` : ""}`;
+  return `${out}${state}end ${NUMBER.format(replica[5])}${lag ? `, ${NUMBER.format(lag)} behind` : ""}`;
 }
 
 /**

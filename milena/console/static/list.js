@@ -20,6 +20,8 @@ export class LongList {
     this._row = row;
     this._first = -1;
     this._last = -1;
+    /** @type {Map<number, HTMLElement>} */
+    this._rows = new Map();
     this._body = element("div", { class: "rows" });
     this.element = element("div", { class: "long-list", tabindex: 0, "aria-label": label }, this._body);
     this.element.setAttribute("role", chosen === undefined ? "list" : "listbox");
@@ -75,11 +77,26 @@ export class LongList {
     const last = Math.min(this.count, first + seen + 2 * SPARE);
     if (!always && first === this._first && last === this._last) return;
     [this._first, this._last] = [first, last];
-    const rows = [];
-    for (let index = first; index < last; index++) rows.push(this._made(index));
-    this._body.replaceChildren(...rows);
-    const current = rows.find((row) => row.getAttribute("aria-selected") === "true");
-    if (current !== undefined) this.element.setAttribute("aria-activedescendant", current.id);
+    if (always) {
+      this._body.replaceChildren();
+      this._rows.clear();
+    }
+    for (const [index, row] of this._rows) {
+      if (index >= first && index < last) continue;
+      row.remove();
+      this._rows.delete(index);
+    }
+    // Rows that stay in view stay in the page: to take them out and in again would cost a layout of each.
+    /** @type {HTMLElement | null} */
+    let next = null;
+    for (let index = last - 1; index >= first; index--) {
+      const row = this._rows.get(index) ?? this._made(index);
+      if (row.parentElement !== this._body) this._body.insertBefore(row, next);
+      this._rows.set(index, row);
+      next = row;
+    }
+    const current = this._rows.get(this.current);
+    if (current !== undefined && this._role === "option") this.element.setAttribute("aria-activedescendant", current.id);
     else this.element.removeAttribute("aria-activedescendant");
   }
 

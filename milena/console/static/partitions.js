@@ -11,7 +11,7 @@ import { LongList } from "./list.js";
 
 const HEAD = 22;
 const GAP = 8;
-const KEPT_ROWS = 120;
+const KEPT_ROWS = 48;
 
 /** Which partitions a list shows. @type {Record<string, {title: string, has: (part: Part) => boolean}>} */
 export const CHOICES = {

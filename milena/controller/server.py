@@ -21,7 +21,7 @@ from milena.config.values import ConfigError
 from milena.controller.apis.table import controller_apis
 from milena.controller.background import Background
 from milena.controller.commands.activation import activation_records, registration_records
-from milena.controller.commands.brokers import moved
+from milena.controller.commands.brokers import with_addresses
 from milena.controller.log.followers import Followers
 from milena.controller.log.formatting import Formatting, read_bootstrap, write_bootstrap
 from milena.controller.log.long_poll import LongPolls
@@ -241,7 +241,7 @@ class Controller:
         records = self._formatting.records() if bootstrap is None else bootstrap
         metadata.write(activation_records(state, records))
         if self._moved:
-            metadata.write(moved(state, self._moved))
+            metadata.write(with_addresses(state, self._moved))
         endpoints = [self._endpoint_image(name, address) for name, address in self.advertised().items()]
         committed = metadata.write(registration_records(state, self.incarnation, endpoints, self.supported_features))
         state.sessions.activate(state.image.brokers.values(), self.runtime.clock.monotonic())

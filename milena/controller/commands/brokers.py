@@ -7,7 +7,7 @@ other incarnation may register with its id.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from milena.config.listeners import SECURITY_PROTOCOLS
@@ -17,6 +17,7 @@ from milena.controller.rules.tiered_hosts import hosted_without_ability
 from milena.controller.state.result import Result
 from milena.controller.state.state import ControllerState
 from milena.node.metadata.image import BrokerImage, ListenerImage
+from milena.node.metadata.image_records import broker_record
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.features import KRAFT_VERSION, METADATA_VERSION, REMOTE_COMPACTION
 from milena.protocol.metadata_records import Endpoint, FeatureRange, RegisterBrokerRecord
@@ -86,7 +87,7 @@ def unregister(state: ControllerState, broker_id: int) -> Result[None]:
     return Result(broker_unregistered(state, broker), None, atomic=False)
 
 
-def moved(state: ControllerState, addresses: Mapping[int, tuple[str, int]]) -> list[RegisterBrokerRecord]:
+def with_addresses(state: ControllerState, addresses: Mapping[int, tuple[str, int]]) -> list[RegisterBrokerRecord]:
     """Return the records that give brokers with one listener these addresses, by broker id, and change nothing else:
     the metadata is that of a snapshot, and the former addresses may be those of another cluster."""
     records: list[RegisterBrokerRecord] = []
@@ -94,26 +95,11 @@ def moved(state: ControllerState, addresses: Mapping[int, tuple[str, int]]) -> l
         address = addresses.get(broker.id)
         if address is None or [(one.host, one.port) for one in broker.endpoints] == [address]:
             continue
-        records.append(
-            RegisterBrokerRecord(
-                broker_id=broker.id,
-                incarnation_id=broker.incarnation,
-                broker_epoch=broker.epoch,
-                end_points=tuple(
-                    Endpoint(name=one.name, host=address[0], port=address[1], security_protocol=one.security_protocol)
-                    for one in broker.endpoints
-                ),
-                features=tuple(
-                    FeatureRange(name=name, min_supported_version=lowest, max_supported_version=highest)
-                    for name, (lowest, highest) in broker.features.items()
-                ),
-                rack=broker.rack,
-                fenced=broker.fenced,
-                in_controlled_shutdown=broker.in_controlled_shutdown,
-                log_dirs=broker.log_dirs,
-                cordoned_log_dirs=broker.cordoned,
-            )
+        endpoints = (
+            Endpoint(name=one.name, host=address[0], port=address[1], security_protocol=one.security_protocol)
+            for one in broker.endpoints
         )
+        records.append(replace(broker_record(broker), end_points=tuple(endpoints)))
     return records
 
 

@@ -30,7 +30,7 @@ def to_records(image: MetadataImage) -> Iterator[MetadataRecord]:
         if name != METADATA_VERSION:
             yield FeatureLevelRecord(name=name, feature_level=level)
     for broker in image.brokers.values():
-        yield _broker_record(broker)
+        yield broker_record(broker)
     for controller in image.controllers.values():
         yield RegisterControllerRecord(
             controller_id=controller.id,
@@ -52,7 +52,8 @@ def to_records(image: MetadataImage) -> Iterator[MetadataRecord]:
         yield ProducerIdsRecord(broker_id=broker_id, broker_epoch=broker_epoch, next_producer_id=image.next_producer_id)
 
 
-def _broker_record(broker: BrokerImage) -> RegisterBrokerRecord:
+def broker_record(broker: BrokerImage) -> RegisterBrokerRecord:
+    """Return the record from which a broker's registration follows."""
     return RegisterBrokerRecord(
         broker_id=broker.id,
         is_migrating_zk_broker=broker.migrating,

@@ -8,8 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from milena.controller.commands.brokers import moved, unregister
+from milena.controller.commands.brokers import unregister, with_addresses
 from milena.node.metadata.image import ListenerImage
+from milena.node.metadata.image_records import broker_record
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.features import RANGES
 from milena.protocol.metadata_records import PartitionChangeRecord
@@ -189,12 +190,13 @@ def test_the_placement_default_of_a_broker_with_one_directory_is_that_one() -> N
 def test_brokers_of_a_snapshot_get_their_present_addresses_and_keep_everything_else() -> None:
     cluster = Cluster(3)
     cluster.create_topic("t", partitions=3, replicas=3)
+    cluster.write([replace(broker_record(cluster.state.image.brokers[2]), is_migrating_zk_broker=True)])
     before = dict(cluster.state.image.brokers)
     partitions = dict(cluster.state.image.topics["t"].partitions)
-    cluster.write(moved(cluster.state, {1: ("localhost", 9093), 2: ("127.0.0.1", 19000)}))
+    cluster.write(with_addresses(cluster.state, {1: ("localhost", 9093), 2: ("127.0.0.1", 19000)}))
     image = cluster.state.image
     assert [(one.host, one.port) for one in image.brokers[2].endpoints] == [("127.0.0.1", 19000)]
     assert replace(image.brokers[2], endpoints=before[2].endpoints) == before[2]
     assert (image.brokers[1], image.brokers[3]) == (before[1], before[3])
     assert image.topics["t"].partitions == partitions
-    assert moved(cluster.state, {2: ("127.0.0.1", 19000)}) == []
+    assert with_addresses(cluster.state, {2: ("127.0.0.1", 19000)}) == []

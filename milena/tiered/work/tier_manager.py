@@ -126,22 +126,29 @@ class RemoteLogManager:
         replica here was in the tier."""
         if not self._was_used:
             return None
-        topics = list(dict.fromkeys(partition.topic_id for partition in self._erasing))
+        erasing = list(self._erasing)
+        replicas = self._end_all()
+        former, self._tasks = self._tasks, self.tier.runtime.new_tasks("remote log manager")
+        self._erasing.clear()
+        self._was_used = False
+        await former.stop()
+        for partition in erasing:
+            self.tier.unreliable.forget(partition)
+            self._forget(partition)
+        if self._stopped:
+            return None
+        await self._prepare_store()
+        await self.tier.metadata.restart()
+        for replica in (*replicas, *self._end_all()):  # of topics that were created since, also during this call
+            self.take_up(replica)
+        return list(dict.fromkeys(partition.topic_id for partition in erasing))
+
+    def _end_all(self) -> list[HostedReplica]:
+        """End all roles, and return their replicas."""
         replicas = [role.replica for role in self]
         for role in self:
             self._end(role)
-        await self._tasks.stop()
-        self._tasks = self.tier.runtime.new_tasks("remote log manager")
-        for partition in self._erasing:
-            self.tier.unreliable.forget(partition)
-            self._forget(partition)
-        self._erasing.clear()
-        self._was_used = False
-        await self._prepare_store()
-        await self.tier.metadata.restart()
-        for replica in replicas:  # of topics that were created since
-            self.take_up(replica)
-        return topics
+        return replicas
 
     def reconfigure(self) -> None:
         """Apply the broker's dynamic configuration."""

@@ -127,6 +127,22 @@ def test_a_partition_whose_topic_goes_is_erased_with_what_is_under_way() -> None
     managed(scenario)
 
 
+def test_a_replica_that_comes_during_a_reset_is_copied() -> None:
+    async def scenario(bench: Bench, manager: RemoteLogManager) -> None:
+        manager.take_up(bench.replica)
+        await asyncio.sleep(1)
+        manager.drop(bench.replica, erase_remote=False)
+        resetting = asyncio.ensure_future(manager.reset())
+        await asyncio.sleep(0)
+        bench.write(1)
+        manager.take_up(bench.replica)
+        assert await resetting == []
+        await asyncio.sleep(1)
+        assert bench.stored() == [0]
+
+    managed(scenario)
+
+
 def test_a_copy_under_way_that_cannot_take_itself_back_is_erased_with_its_topic() -> None:
     """What is erased before the last copy has ended would not see what that leaves."""
 

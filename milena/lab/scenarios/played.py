@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -138,6 +138,11 @@ class PlayedRun:
     steps: list[PlayedStep] = field(default_factory=list)
     error: str | None = None
     """Why the run failed, if no step did."""
+
+    @property
+    def events(self) -> Iterator[Event]:
+        """The events of all steps."""
+        return (event for step in self.steps for event in step.events)
 
     @property
     def passed(self) -> bool:

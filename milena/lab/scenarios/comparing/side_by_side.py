@@ -14,7 +14,7 @@ A file is ``milena/lab/scenarios/comparing/<id>.yaml``::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Final, TypeAlias
@@ -23,7 +23,6 @@ import yaml
 
 from milena.command_line.options import nearest
 from milena.lab.scenarios.comparing.tier_measures import TIER_COLUMNS
-from milena.lab.scenarios.events import Event
 from milena.lab.scenarios.heads import PLAIN, SUFFIX
 from milena.lab.scenarios.played import PlayedRun
 from milena.lab.scenarios.script import BROKERS, Fields, Script, ScriptError, check_names, load
@@ -40,22 +39,18 @@ Value: TypeAlias = int | float | str
 Measure: TypeAlias = Callable[[PlayedRun], Value]
 
 
-def _events(run: PlayedRun) -> Iterator[Event]:
-    return (event for step in run.steps for event in step.events)
-
-
 def _lost(run: PlayedRun) -> int:
     return len(run.steps[-1].lost) if run.steps else 0
 
 
 def _refused_proposals(run: PlayedRun) -> int:
-    return sum(event.times for event in _events(run) if event.api == "AlterPartition" and event.error)
+    return sum(event.times for event in run.events if event.api == "AlterPartition" and event.error)
 
 
 def _refused_fetches(run: PlayedRun) -> int:
     return sum(
         event.times
-        for event in _events(run)
+        for event in run.events
         if event.api == "Fetch" and event.source in BROKERS and event.result in LEADER_EPOCH_ERRORS
     )
 

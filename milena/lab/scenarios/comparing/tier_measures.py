@@ -20,10 +20,6 @@ OUT_OF_RANGE: Final = "OFFSET_OUT_OF_RANGE"
 LOCAL_START: Final = "EARLIEST_LOCAL_TIMESTAMP"
 
 
-def _events(run: PlayedRun) -> Iterator[Event]:
-    return (event for step in run.steps for event in step.events)
-
-
 def _gone(run: PlayedRun) -> int:
     """Return the number of acknowledged records that neither the leader's log nor a segment in the tier has."""
     if not run.steps:
@@ -36,7 +32,7 @@ def _gone(run: PlayedRun) -> int:
 def _refused_reads(run: PlayedRun) -> int:
     return sum(
         event.times
-        for event in _events(run)
+        for event in run.events
         if event.api == "Fetch" and event.source not in BROKERS and event.result == OUT_OF_RANGE
     )
 
@@ -48,13 +44,13 @@ def _reads(events: Iterable[Event]) -> Iterator[re.Match[str]]:
 
 
 def _sources(run: PlayedRun) -> str:
-    return ", ".join(sorted({read["source"] for read in _reads(_events(run)) if read["source"]})) or NOTHING
+    return ", ".join(sorted({read["source"] for read in _reads(run.events) if read["source"]})) or NOTHING
 
 
 def _last_b(run: PlayedRun) -> str:
     """Return the value of the key ``b`` in the last step that reads; "lost" if it reads none, and "-" if the
     run writes none."""
-    if not any(event.api == "Produce" and B in event.text for event in _events(run)):
+    if not any(event.api == "Produce" and B in event.text for event in run.events):
         return NOTHING
     last: list[str] = []
     for step in run.steps:
@@ -63,16 +59,16 @@ def _last_b(run: PlayedRun) -> str:
 
 
 def _moved(run: PlayedRun) -> int:
-    return sum(event.times for event in _events(run) if event.source in BROKERS and event.result == MOVED)
+    return sum(event.times for event in run.events if event.source in BROKERS and event.result == MOVED)
 
 
 def _local_start(run: PlayedRun) -> str:
-    found = (event for event in _events(run) if event.api == "ListOffsets" and LOCAL_START in event.text)
+    found = (event for event in run.events if event.api == "ListOffsets" and LOCAL_START in event.text)
     return next((event.result for event in found if event.source in BROKERS), NOTHING)
 
 
 def _built_from(run: PlayedRun) -> str:
-    found = (BUILT.fullmatch(event.text) for event in _events(run) if event.kind is EventKind.STATE)
+    found = (BUILT.fullmatch(event.text) for event in run.events if event.kind is EventKind.STATE)
     return ", ".join(dict.fromkeys(match[1] for match in found if match)) or NOTHING
 
 

@@ -29,7 +29,7 @@ class CleansToHighWatermark(Broker):
         return lab_commands
 
     def _roll(self, topic: str, partition: int) -> dict[str, int]:
-        """topic, partition: roll the active segment, and take what is below the high watermark for persisted"""
+        """Roll the active segment, and treat the high watermark as if it were checkpointed."""
         log = self.partitions.get(topic, partition).online_log
         log.roll()
         log.flush()

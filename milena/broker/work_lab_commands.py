@@ -144,13 +144,12 @@ class WorkLabCommands:
     async def wait_idle(self, seconds: float = 30.0) -> dict[str, object]:
         clock = self._node.runtime.clock
         deadline = clock.monotonic() + seconds
-        while (answer := self.busy())["reasons"]:
+        while reasons := list(self._reasons()):
             if clock.monotonic() >= deadline:
-                reasons = list(self._reasons())
                 more = f"; and {len(reasons) - SHOWN} more" if len(reasons) > SHOWN else ""
                 raise ValueError(f"not idle after {seconds:g} s: {'; '.join(reasons[:SHOWN])}{more}")
             await clock.sleep(POLL)
-        return answer
+        return self.busy()
 
     def _reasons(self) -> Iterator[str]:
         node = self._node

@@ -37,7 +37,7 @@ class LabNode:
 
     @property
     def name(self) -> str:
-        return f"{self.entry['roles'][0]}-{self.entry['id']}"
+        return nodes_file.name_of(self.entry)
 
     @property
     def state(self) -> str:
@@ -179,7 +179,7 @@ class LabPlace:
 
     def nodes(self) -> Mapping[str, LabNode]:
         for entry in nodes_file.read(self._cluster.nodes):
-            name = f"{entry['roles'][0]}-{entry['id']}"
+            name = nodes_file.name_of(entry)
             known = self._known.setdefault(name, LabNode(entry, self.node_socket(name)))
             known.entry = entry
         return self._known

@@ -116,7 +116,7 @@ class Lab:
         os._exit(POWER_OFF_EXIT)
 
     async def _halt(self) -> dict[str, bool]:
-        """stop serving and close all files without writing to them; the process and this socket stay, for `reopen`"""
+        """Stop the roles and close all files without writing to them. This socket stays, for `reopen`."""
         await self._mend()
         for role in self._commands:  # commands of the roles would use closed files
             self._commands[role] = self._commands_while_halted()
@@ -132,7 +132,7 @@ class Lab:
         return LabCommands(Rules(self._clock), own, [])
 
     async def _reopen(self) -> dict[str, bool]:
-        """after `halt`: start again with what is in the log directories now; returns when the node serves"""
+        """Start the roles again after `halt`, with what is in the log directories now."""
         await self._start_roles(self.runtime)
         return {"ready": True}
 

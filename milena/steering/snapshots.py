@@ -45,7 +45,7 @@ def snapshot(cluster: ClusterDir, path: str) -> None:
     path = snapshots.prepare(path)
     if path == cluster.path or path.startswith(cluster.path + os.sep):
         raise UserError(f"{path} is in the cluster's own directory: name a folder outside of it")
-    entries = [entry for entry in nodes_file.read(cluster.nodes) if locks.is_held(cluster.lock)]
+    entries = nodes_file.read(cluster.nodes) if locks.is_held(cluster.lock) else []
     try:
         incarnations = _flushed(cluster, entries)
         with _held([entry["pid"] for entry in entries if entry["pid"] is not None]):

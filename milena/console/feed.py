@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from milena.node.serving.lab_catalog import ENDS, MATCHES, SIDE
+
 Json: TypeAlias = dict[str, Any]
 Row: TypeAlias = list[Any]
 Key: TypeAlias = tuple[str, int]
@@ -199,4 +201,4 @@ def _rule_text(rule: Mapping[str, Any]) -> str:
     return " ".join([str(rule.get("command", "")), *named])
 
 
-_SHOWN: Final = ("api", "peer", "node", "topic", "partition", "group", "every", "probability", "count", "side", "error")
+_SHOWN: Final = (*(one.name for one in (*MATCHES, *ENDS, SIDE)), "ms", "error")

@@ -81,9 +81,11 @@ def test_a_changed_node(change: dict[str, Any], kind: str) -> None:
 
 def test_a_new_rule_and_one_that_has_ended() -> None:
     feed = Feed(lambda: 7)
-    feed.rules_changed("broker-1", [{"rule": 1}], [{"rule": 2, "command": "hold", "api": "FETCH", "hits": 3}])
+    feed.rules_changed(
+        "broker-1", [{"rule": 1}], [{"rule": 2, "command": "delay", "api": "FETCH", "client_id": "c", "ms": 5}]
+    )
     assert [event["text"] for event in feed.take()] == [
-        "broker-1: rule 2, hold api=FETCH",
+        "broker-1: rule 2, delay api=FETCH client_id=c ms=5",
         "broker-1: rule 1 has ended",
     ]
 

@@ -92,7 +92,7 @@ def suites(*, short: bool, sample: str) -> list[Suite]:
         ),
         Suite(
             "browser",
-            "pages of runs in Chromium",
+            "pages of runs and the console in Chromium",
             ((PYTEST, "tests/browser"),),
             needs=("chromium",),
             folders=("browser",),

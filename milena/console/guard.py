@@ -28,9 +28,9 @@ CLOSING: Final = {"connection": "close"}
 READING: Final = ("GET", "HEAD")
 PROTECTED: Final = ("/api", "/openapi.json")
 SIGN_IN: Final = (
-    "send `Authorization: Bearer` with the token in the file http-token of the cluster's directory, or open "
+    "send `Authorization: Bearer` with the token in the file http-token of the cluster's directory, or open the link "
+    "that `milena console` prints"
 )
-SIGN_IN_LINK: Final = f"{SIGN_IN}the link that `milena console` prints"
 POLICY: Final = (
     "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; object-src 'none'; base-uri 'none'; "
     "form-action 'self'; frame-ancestors 'none'"

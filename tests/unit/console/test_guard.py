@@ -66,6 +66,7 @@ async def test_without_the_token_data_and_changes_are_refused(
 ) -> None:
     answer = await call(guard, path, method, headers)
     assert answer.status == 401
+    assert answer.json["error"].endswith("the link that `milena console` prints")
     assert "http-token" in answer.json["error"]
     assert TOKEN not in answer.body.decode()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final
 
 import anyio
@@ -32,19 +32,13 @@ async def state(context: Shared) -> Response:
     await context.watch.fresh()
     body = context.model.full()
     length = {"content-length": str(len(body))}
-    return StreamingResponse(pieces(body), media_type="application/json", headers=length)
-
-
-def pieces(body: bytes) -> Iterator[bytes]:
-    """Yield a long body in pieces."""
-    for position in range(0, len(body), PIECE):
-        yield body[position : position + PIECE]
+    return StreamingResponse(in_pieces(body), media_type="application/json", headers=length)
 
 
 async def in_pieces(body: bytes) -> AsyncIterator[bytes]:
-    """As ``pieces``, without a thread."""
-    for piece in pieces(body):
-        yield piece
+    """Yield a long body in pieces. Asynchronous, so that the server needs no thread for it."""
+    for position in range(0, len(body), PIECE):
+        yield body[position : position + PIECE]
 
 
 @router.get("/api/nodes")

@@ -96,8 +96,8 @@ _RULES: Final = (
         "traced",
         "List what a trace has recorded, the last 1,000.",
         (RULE, Argument("take", "boolean", "whether the trace forgets them", False)),
-        returns="a list with `api`, `version`, `client_id`, `request`, `request_bytes`, `response`, and `at` and "
-        "`answered_at` in seconds of the node's monotonic clock",
+        returns="a list with `api`, `version`, `client_id`, `request`, `response`, the lengths of their bodies "
+        "`request_bytes` and `response_bytes`, and `at` and `answered_at` in seconds of the node's monotonic clock",
         group=RULES,
     ),
     LabCommandDescription(

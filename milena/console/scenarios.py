@@ -14,6 +14,7 @@ from fastapi import APIRouter, HTTPException, Path, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from milena.console.context import not_found
+from milena.lab.scenarios.heads import SIMULATION, all_heads
 
 router = APIRouter(tags=["scenarios"])
 
@@ -94,8 +95,8 @@ async def scenario_output(*arguments: str) -> Any:  # noqa: ANN401 - JSON
 @router.get("/api/scenarios")
 async def scenarios() -> list[dict[str, Any]]:
     """The scenarios that run in simulation, with their variants."""
-    listed = await scenario_output("list", "--json")
-    return [{"name": one["id"], **one} for one in listed if "simulation" in one["worlds"]]
+    found = [head._asdict() | {"name": head.id, "group": head.group} for head in all_heads()]
+    return [one for one in found if SIMULATION in one["worlds"]]
 
 
 @router.post("/api/scenarios/{name}/runs")

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from milena.broker.follower.fetch_states import Event, FetchState
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.runtime.clock import Clock
+from milena.runtime.log_levels import NUMBERS
 from milena.runtime.logging import get_logger
 
 KEPT: Final = 10_000
@@ -51,15 +52,9 @@ class TransitionLog:
         self._log = get_logger("follower")
 
     def add(self, change: StateChange) -> None:
-        """Log a change. The first state and the end of a truncation, which every election causes for each partition,
-        are logged at level DEBUG."""
-        write = self._log.info
-        if change.before is None or (change.before is FetchState.TRUNCATING and change.after is FetchState.FETCHING):
-            write = self._log.debug
-        elif change.after is FetchState.FAILED and change.event is not Event.FENCED:
-            # A follower is fenced in every election until it has applied the new metadata: that is not an error.
-            write = self._log.error
-        write(
+        """Log a change, and keep it in a lab."""
+        self._log.log(
+            _level(change),
             "follower changed state",
             topic=change.topic,
             partition=change.partition,
@@ -83,6 +78,15 @@ class TransitionLog:
         """Return the kept changes with greater numbers as JSON values; none outside of a lab. ``at`` is in monotonic
         seconds of the node's clock."""
         return [_as_json(*entry) for entry in self._kept or () if entry[0] > number]
+
+
+def _level(change: StateChange) -> int:
+    """Return the level at which a change is logged: DEBUG for the first state and the end of a truncation, which every
+    election causes for each partition."""
+    if change.before is None or (change.before is FetchState.TRUNCATING and change.after is FetchState.FETCHING):
+        return NUMBERS["DEBUG"]
+    # A follower is fenced in every election until it has applied the new metadata: that is not an error.
+    return NUMBERS["ERROR" if change.after is FetchState.FAILED and change.event is not Event.FENCED else "INFO"]
 
 
 def _as_json(number: int, at: float, change: StateChange) -> dict[str, object]:

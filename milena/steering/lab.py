@@ -60,7 +60,7 @@ class Lab:
         self._listens = False
         name = f"{'broker' if config.is_broker else 'controller'}-{config.node_id}"
         spare = os.path.join(cluster.folder(name), "spare")
-        self._disk = LossyDisk(spare)
+        self._disk = LossyDisk(spare, (*config.log_dirs, config.metadata_log_dir))
         _check_links(spare, config.log_dirs)
         self._clock = ShiftedClock(runtime.clock)
         self._tier = TierTroubles(runtime, os.path.join(cluster.folder(name), "lost-objects"))

@@ -12,7 +12,7 @@ and folder, and ``cut`` removes the rest. It approximates a power loss:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from threading import Lock
@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from milena.runtime.disk import Bytes, File, Worker
 from milena.runtime.faults.failing_disk import DiskFaults, FailingDisk, FailingFile
-from milena.runtime.files import RealDisk, open_descriptor
+from milena.runtime.files import RealDisk, open_descriptor, replace_by_copy
 from milena.runtime.workers import PlainWorker
 
 
@@ -110,12 +110,14 @@ class UndoableChange(NamedTuple):
 
 
 class LossyDisk(FailingDisk):
-    """Implements ``runtime.disk.Disk``, for one process. ``spare`` is a folder on the same file system for files that
-    may have to be restored; its contents are deleted."""
+    """Implements ``runtime.disk.Disk``, for one process."""
 
-    def __init__(self, spare: str) -> None:
+    def __init__(self, spare: str, folders: Iterable[str]) -> None:
+        """``spare``: a folder on the same file system for files that may have to be restored; its contents are deleted.
+        ``folders``: those whose files lose bytes."""
         super().__init__()
         self._spare = spare
+        self._folders = tuple(dict.fromkeys(folders))
         self._spares = 0
         self._kept: dict[tuple[int, int], Kept] = {}
         self._changes: dict[str, list[UndoableChange]] = {}
@@ -233,13 +235,24 @@ class LossyDisk(FailingDisk):
     def cut(self) -> None:
         """Leave on the disk what a power loss would. The process must end now: its state no longer matches its
         files."""
-        for kept in self._kept.values():
-            if kept.fd >= 0 and os.fstat(kept.fd).st_size > kept.synced:
-                os.ftruncate(kept.fd, kept.synced)
         changes = [change for of_folder in self._changes.values() for change in of_folder]
         for change in sorted(changes, key=lambda change: -change.number):
             with suppress(FileNotFoundError):  # it was removed with a tree
                 change.undo()
+        for top in self._folders:
+            for folder, _, names in os.walk(top):
+                for name in names:
+                    self._lose_unsynced(os.path.join(folder, name))
+
+    def _lose_unsynced(self, path: str) -> None:
+        """Remove a file's unsynced bytes. Another name of the file, as in a snapshot, keeps them."""
+        found = os.lstat(path)
+        kept = self._kept.get((found.st_dev, found.st_ino))
+        if kept is None or kept.fd < 0 or found.st_size <= kept.synced:
+            return
+        if found.st_nlink > 1:
+            os.close(replace_by_copy(path, kept.fd))
+        os.truncate(path, kept.synced)
 
     def _keep_aside(self, path: str) -> str:
         with self._lock:

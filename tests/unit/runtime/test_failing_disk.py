@@ -19,7 +19,7 @@ from milena.runtime.faults.shifted_clock import ShiftedClock
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> FailingDisk:
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "old").write_bytes(b"before")
-    return FailingDisk() if request.param == "failing" else LossyDisk(str(tmp_path / "spare"))
+    return FailingDisk() if request.param == "failing" else LossyDisk(str(tmp_path / "spare"), [str(tmp_path)])
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_each_sync_on_a_slow_disk_takes_longer_until_it_is_healed(
 
 
 def test_a_power_loss_leaves_a_failing_disk_as_it_was_synced(tmp_path: Path) -> None:
-    disk = LossyDisk(str(tmp_path / "spare"))
+    disk = LossyDisk(str(tmp_path / "spare"), [str(tmp_path)])
     (tmp_path / "d").mkdir()
     disk.make_folders(str(tmp_path / "d" / "new"))
     disk.faults.fail(str(tmp_path / "d"))

@@ -14,7 +14,7 @@ from milena.runtime.files import RealDisk
 
 @pytest.fixture(params=["real", "lossy"])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Disk:
-    return RealDisk() if request.param == "real" else LossyDisk(str(tmp_path / "spare"))
+    return RealDisk() if request.param == "real" else LossyDisk(str(tmp_path / "spare"), [str(tmp_path)])
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_a_second_name_that_came_later_counts_for_truncation(disk: Disk, tmp_pat
 
 
 def test_what_a_power_loss_leaves_of_a_copy_begins_with_the_original(tmp_path: Path, shared: Path) -> None:
-    disk = LossyDisk(str(tmp_path / "spare"))
+    disk = LossyDisk(str(tmp_path / "spare"), [str(tmp_path)])
     file = disk.open(str(shared))
     file.append([b"lost"])
     disk.cut()

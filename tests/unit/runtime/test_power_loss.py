@@ -16,7 +16,7 @@ from milena.runtime.faults.power_loss import LossyDisk
 def disk(tmp_path: Path) -> LossyDisk:
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "old").write_bytes(b"before")
-    return LossyDisk(str(tmp_path / "spare"))
+    return LossyDisk(str(tmp_path / "spare"), [str(tmp_path)])
 
 
 @pytest.fixture

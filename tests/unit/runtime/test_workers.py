@@ -327,7 +327,7 @@ def test_a_watched_disk_sees_what_its_worker_writes(tmp_path: Path) -> None:
     async def run(disk: LossyDisk) -> None:
         assert await disk.worker().run(appending, unpaced, str(tmp_path / "file")).next() == 1
 
-    disk = LossyDisk(str(tmp_path / "spare"))
+    disk = LossyDisk(str(tmp_path / "spare"), [str(tmp_path)])
     asyncio.run(run(disk))
     disk.cut()
     assert not (tmp_path / "file").exists()

@@ -40,7 +40,7 @@ def links(folder: str | Path) -> int:
 
 @pytest.fixture(params=["real", "lossy"])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Disk:
-    return RealDisk() if request.param == "real" else LossyDisk(str(tmp_path / "spare"))
+    return RealDisk() if request.param == "real" else LossyDisk(str(tmp_path / "spare"), [str(tmp_path)])
 
 
 def truncate(offset: int) -> Callable[[UnifiedLog], object]:
@@ -119,3 +119,20 @@ def spoil(snapshot: Path, damage: str) -> None:
         data = bytearray(logs[2].read_bytes())
         data[-1] ^= 1
         logs[2].write_bytes(data)
+
+
+def test_a_power_loss_takes_unsynced_bytes_from_the_log_and_not_from_its_snapshot(tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir()
+    disk = LossyDisk(str(tmp_path / "spare"), [str(tmp_path / "log")])
+    folder, log = written(tmp_path / "log", disk)
+    first, removed = (segment.base_offset for segment in log.segments[:2])
+    Copier(of_snapshot=False).tree(folder.path, str(tmp_path / "snapshot"))
+    before = digests(tmp_path / "snapshot")
+    assert links(tmp_path / "snapshot") > 6, "closed segments are shared"
+    disk.sync_folder(str(tmp_path / "log"))
+    disk.sync_folder(folder.path)
+    disk.remove(f"{folder.path}/{removed:020d}.log")  # the snapshot has the only name of the file
+    disk.sync_folder(folder.path)
+    disk.cut()
+    assert digests(tmp_path / "snapshot") == before
+    assert Path(folder.path, f"{first:020d}.log").stat().st_size == 0

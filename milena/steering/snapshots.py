@@ -41,17 +41,22 @@ OUTGOING = ".replaced-"
 
 
 def snapshot(cluster: ClusterDir, path: str) -> None:
-    """Write a snapshot of a cluster into a new folder. The cluster may run or not. Raises UserError."""
+    """Write a snapshot of a cluster into a new folder, which stays empty after an error. The cluster may run or not.
+    Raises UserError."""
     path = snapshots.prepare(path)
     if path == cluster.path or path.startswith(cluster.path + os.sep):
         raise UserError(f"{path} is in the cluster's own directory: name a folder outside of it")
     entries = nodes_file.read(cluster.nodes) if locks.is_held(cluster.lock) else []
     try:
         incarnations = _flushed(cluster, entries)
-        with _held([entry["pid"] for entry in entries if entry["pid"] is not None]):
+        with held([entry["pid"] for entry in entries if entry["pid"] is not None]):
             snapshots.save(cluster, path, incarnations)
-    except OSError as error:
-        raise UserError(f"the snapshot cannot be written: {reason_of(error)}") from None
+    except BaseException as error:
+        for name in os.listdir(path):
+            _remove(os.path.join(path, name))
+        if isinstance(error, OSError):
+            raise UserError(f"the snapshot cannot be written: {reason_of(error)}") from None
+        raise
 
 
 def _flushed(cluster: ClusterDir, entries: Sequence[Entry]) -> dict[str, str]:
@@ -72,12 +77,22 @@ def _flushed(cluster: ClusterDir, entries: Sequence[Entry]) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _held(pids: Sequence[int]) -> Iterator[None]:
-    """Hold processes with all their threads; those that were paused before stay so."""
-    held = [pid for pid in pids if runs(pid) and not is_paused(pid)]
+def held(pids: Sequence[int]) -> Iterator[None]:
+    """Hold processes with all their threads; those that were paused before stay so. They continue also if this process
+    is killed: another one sends the signals when its pipe reaches end of file."""
+    running = [pid for pid in pids if runs(pid) and not is_paused(pid)]
+    reading, writing = os.pipe()
     try:
-        for pid in held:
-            _signal(pid, signal.SIGSTOP)
+        release = _start_release(running, reading)
+    except OSError:
+        os.close(writing)
+        raise
+    finally:
+        os.close(reading)
+    try:
+        for pid in running:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
         deadline = time.monotonic() + LIMIT
         while not all(all_paused(pid) for pid in pids):
             if time.monotonic() > deadline:
@@ -85,13 +100,20 @@ def _held(pids: Sequence[int]) -> Iterator[None]:
             time.sleep(0.001)  # a thread may be in a system call
         yield
     finally:
-        for pid in held:
-            _signal(pid, signal.SIGCONT)
+        os.close(writing)
+        os.waitpid(release, 0)
 
 
-def _signal(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)
+def _start_release(pids: Sequence[int], pipe: int) -> int:
+    """Start a process, in a group of its own, that continues others at the end of ``pipe``. Return its id. Raises
+    OSError."""
+    return os.posix_spawn(
+        "/bin/sh",
+        ["sh", "-c", f"read _; kill -CONT {' '.join(map(str, pids))}"],
+        os.environ,
+        file_actions=[(os.POSIX_SPAWN_DUP2, pipe, 0), (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)],
+        setpgroup=0,
+    )
 
 
 def restore(cluster: ClusterDir, path: str) -> Thread:

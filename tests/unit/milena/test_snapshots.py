@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from milena.command_line.errors import UserError
+from milena.steering.snapshots import snapshot as write_snapshot
 from milena.up import settings, snapshots
 from milena.up.layout import ClusterDir
 from milena.up.snapshots import Copier, closed_segments
@@ -137,3 +138,19 @@ def test_what_is_no_snapshot_is_refused(tmp_path: Path) -> None:
         snapshots.read(str(tmp_path))
     with pytest.raises(UserError, match="exists and is not empty"):
         snapshots.prepare(str(tmp_path))
+
+
+@pytest.mark.parametrize("ending", [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), KeyboardInterrupt()])
+def test_an_unfinished_snapshot_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: BaseException
+) -> None:
+    def save(_: ClusterDir, path: str, __: object) -> None:
+        Path(path, "broker-1", "data").mkdir(parents=True)
+        Path(path, "settings").write_text("brokers=1")
+        raise ending
+
+    monkeypatch.setattr(snapshots, "save", save)
+    expected = UserError if isinstance(ending, OSError) else KeyboardInterrupt
+    with pytest.raises(expected):
+        write_snapshot(ClusterDir(str(tmp_path / "cluster")), str(tmp_path / "snapshot"))
+    assert list((tmp_path / "snapshot").iterdir()) == [], "the same folder can be named again"

@@ -303,6 +303,14 @@ class Rules:
             self._release_request(rule, ctx)
         return len(first)
 
+    def disconnect_held(self, reason: str) -> None:
+        """Close the connections of the held requests, which are not handled."""
+        for rule in self._rules.values():
+            held = list(rule.held)
+            rule.held.clear()
+            for ctx in held:
+                ctx.disconnect(reason)
+
     def stop(self) -> None:
         """Remove all rules and drop the held requests: the node stops."""
         for rule in self._rules.values():

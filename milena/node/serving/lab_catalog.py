@@ -430,7 +430,8 @@ _MACHINE: Final = (
 _RESET: Final = (
     LabCommandDescription(
         "mend",
-        "End all rules, cut links and delays, and the faults of clock and tier.",
+        "End all rules, cut links and delays, and the faults of clock and tier. Clients whose requests are held are "
+        "disconnected.",
         returns="`needs_restart`, whether a log directory fails or is full",
         undo="inject the faults again",
         group=RESET,

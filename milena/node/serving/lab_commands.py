@@ -51,6 +51,10 @@ class LabCommands:
         self._commands[name] = command
         self._descriptions[name] = CATALOG[name] if description is None else description
 
+    def drop_held(self) -> None:
+        """Close the connections of the requests that rules hold, instead of handling them later."""
+        self._rules.disconnect_held("the node's faults end")
+
     def __contains__(self, command: str) -> bool:
         return command in self._commands
 

@@ -19,7 +19,7 @@ ENDED = "the node has ended"
 
 
 class NotListening(UserError):
-    """The node is down, or was started without --lab."""
+    """The node is down or has ended before it answered, or it was started without --lab."""
 
 
 class NodeCommands:
@@ -39,7 +39,7 @@ class NodeCommands:
         try:
             return Call(command, self._send({"command": command, **arguments}))
         except ConnectionError as error:
-            raise UserError(f"{command}: {error.strerror or ENDED}") from None
+            raise NotListening(f"{command}: {error.strerror or ENDED}") from None
 
     def end(self, command: str) -> None:
         """Call a command that ends the node instead of answering. Raises NotListening."""
@@ -77,7 +77,7 @@ class Call:
         self._connection.close()
 
     def result(self) -> Any:  # noqa: ANN401 - JSON of any command
-        """Wait for the result. Raises UserError with the node's error."""
+        """Wait for the result. Raises UserError with the node's error, NotListening if the node has ended."""
         reason = ENDED
         with self._connection as connection:
             try:
@@ -85,7 +85,7 @@ class Call:
             except ConnectionError as error:
                 line, reason = b"", error.strerror or reason
         if not line:
-            raise UserError(f"{self._command}: {reason}")
+            raise NotListening(f"{self._command}: {reason}")
         answer = json.loads(line)
         if "error" in answer:
             raise UserError(answer["error"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -57,6 +58,13 @@ class SteeredNode:
     def kill(self) -> None:
         """Send SIGKILL, and wait for the end of the process. Raises UserError if it is down."""
         self._end(lambda: self.signal(signal.SIGKILL))
+
+    def end(self) -> None:
+        """Like ``kill``, but also of a node that is down."""
+        with contextlib.suppress(ProcessLookupError):
+            if (pid := self.pid) is not None:
+                os.kill(pid, signal.SIGKILL)
+        self._wait(lambda: self.pid is None, "to end")
 
     def stop(self) -> None:
         """Shut the node down cleanly. Raises UserError if it is down."""

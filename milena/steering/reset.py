@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 
 from milena.command_line.errors import UserError
-from milena.steering.caller import NodeCommands, begin_all, results
+from milena.steering.caller import NodeCommands, NotListening, begin_all, results
 from milena.steering.nodes import LIMIT, STEP, SteeredNode
 from milena.up import locks, nodes_file
 from milena.up.nodes_file import name_of
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from milena.up.layout import ClusterDir
-    from milena.up.nodes_file import Entry
 
 
 def reset(cluster: ClusterDir) -> None:
@@ -34,12 +33,14 @@ def reset(cluster: ClusterDir) -> None:
         raise UserError(f"no cluster runs in {cluster.path}")
     if not cluster.is_lab():
         raise UserError(f"{cluster.path} can be reset only if it was started with --lab")
+    with locks.waiting(cluster.state_lock):
+        _reset(cluster)
+
+
+def _reset(cluster: ClusterDir) -> None:
     entries = nodes_file.read(cluster.nodes)
-    _wake(cluster, entries)
-    nodes = {entry["id"]: SteeredNode(cluster, entry["id"]) for entry in entries}
     commands = {entry["id"]: NodeCommands(cluster.socket(name_of(entry))) for entry in entries}
-    mended = results(begin_all(commands.values(), "mend"))
-    broken = [nodes[number] for number, one in zip(commands, mended, strict=True) if one["needs_restart"]]
+    broken = _mend_all(cluster, commands)
     for node in broken:
         node.kill()
     start_together(broken)
@@ -58,16 +59,35 @@ def _remove_all(controller: NodeCommands, brokers: Sequence[NodeCommands]) -> No
         brokers[0].call("erase_tier", topics=[*removed["topics"], *in_tier])
 
 
-def _wake(cluster: ClusterDir, entries: Sequence[Entry]) -> None:
-    """Start the nodes that are down, and resume those that are paused."""
+def _mend_all(cluster: ClusterDir, commands: dict[int, NodeCommands]) -> list[SteeredNode]:
+    """Let all nodes run and end their faults. Return the nodes that need a restart for that."""
+    deadline = time.monotonic() + LIMIT
+    while True:
+        _wake(cluster)
+        try:
+            mended = results(begin_all(commands.values(), "mend"))
+        except NotListening:  # a node was killed just now: the supervisor will notice it
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(STEP)
+        else:
+            found = zip(commands, mended, strict=True)
+            return [SteeredNode(cluster, number) for number, one in found if one["needs_restart"]]
+
+
+def _wake(cluster: ClusterDir) -> None:
+    """Start the nodes that are down, resume those that are paused, and wait for those that start."""
     down = []
-    for entry in entries:
+    for entry in nodes_file.read(cluster.nodes):
         node = SteeredNode(cluster, entry["id"])
-        if entry["pid"] is None or not runs(entry["pid"]):
+        if entry["pid"] is None:
             down.append(node)
         elif is_paused(entry["pid"]):
             node.resume()
     start_together(down)
+    for entry in nodes_file.read(cluster.nodes):
+        if entry["pid"] is not None and not entry["ready"] and runs(entry["pid"]):
+            SteeredNode(cluster, entry["id"]).wait_ready()
 
 
 def start_together(nodes: Sequence[SteeredNode]) -> None:

@@ -19,7 +19,7 @@ import time
 from threading import Thread
 
 from milena.command_line.errors import UserError, reason_of
-from milena.steering.caller import NodeCommands, begin_all, results
+from milena.steering.caller import Call, NodeCommands, begin_all, results
 from milena.steering.nodes import LIMIT, SteeredNode
 from milena.steering.reset import start_together
 from milena.up import locks, nodes_file, settings, snapshots
@@ -48,9 +48,10 @@ def snapshot(cluster: ClusterDir, path: str) -> None:
         raise UserError(f"{path} is in the cluster's own directory: name a folder outside of it")
     entries = nodes_file.read(cluster.nodes) if locks.is_held(cluster.lock) else []
     try:
-        incarnations = _flushed(cluster, entries)
-        with held([entry["pid"] for entry in entries if entry["pid"] is not None]):
-            snapshots.save(cluster, path, incarnations)
+        with locks.waiting(cluster.state_lock) if entries else contextlib.nullcontext():
+            incarnations = _flushed(cluster, entries)
+            with held([entry["pid"] for entry in entries if entry["pid"] is not None]):
+                snapshots.save(cluster, path, incarnations)
     except BaseException as error:
         for name in os.listdir(path):
             _remove(os.path.join(path, name))
@@ -126,22 +127,29 @@ def restore(cluster: ClusterDir, path: str) -> Thread:
     _check_fits(cluster, manifest, path)
     swaps = _Swaps(cluster, path, manifest)
     try:
-        swaps.copy()
-        halted, ended = _halt(cluster)
-        try:
-            swaps.swap()
-            for part in manifest["nodes"]:
-                snapshots.resume(cluster, part)
-            _move(cluster)
-        finally:  # also after an error the nodes must run
-            starting = begin_all([node.lab_commands for node in halted], "reopen")
-            start_together(ended)
-            results(starting)
+        with locks.waiting(cluster.state_lock):
+            _replace_all(cluster, manifest, swaps)
     except OSError as error:
         raise UserError(f"the snapshot cannot be restored: {reason_of(error)}") from None
     cleaning = Thread(target=swaps.clean, name="removal of replaced files")
     cleaning.start()
     return cleaning
+
+
+def _replace_all(cluster: ClusterDir, manifest: Manifest, swaps: _Swaps) -> None:
+    swaps.copy()
+    halted, ended = _halt(cluster)
+    try:
+        for node in ended:
+            node.end()
+        swaps.swap()
+        for part in manifest["nodes"]:
+            snapshots.resume(cluster, part)
+        _move(cluster)
+    finally:  # also after an error the nodes must run
+        starting = begin_all([node.lab_commands for node in halted], "reopen")
+        start_together([node for node in ended if node.pid is None])
+        results(starting)
 
 
 def _move(cluster: ClusterDir) -> None:
@@ -152,22 +160,29 @@ def _move(cluster: ClusterDir) -> None:
 
 
 def _halt(cluster: ClusterDir) -> tuple[list[SteeredNode], list[SteeredNode]]:
-    """Let all nodes close their files. Return those that have only halted, and those whose process has ended."""
-    halted: list[SteeredNode] = []
-    ended: list[SteeredNode] = []
+    """Let all nodes close their files. Return those that have halted, and those whose process must end."""
+    halting: list[tuple[SteeredNode, Call]] = []
+    others: list[SteeredNode] = []
     for entry in nodes_file.read(cluster.nodes):
         node = SteeredNode(cluster, entry["id"])
-        if cluster.is_lab() and entry["ready"] and entry["pid"] is not None and runs(entry["pid"]):
-            if is_paused(entry["pid"]):
-                node.resume()
-            halted.append(node)
+        if not cluster.is_lab() or not entry["ready"] or entry["pid"] is None:
+            others.append(node)
+            continue
+        if is_paused(entry["pid"]):
+            node.resume()
+        try:
+            halting.append((node, node.lab_commands.begin("halt")))
+        except UserError:
+            others.append(node)
+    halted: list[SteeredNode] = []
+    for node, call in halting:
+        try:
+            call.result()
+        except UserError:  # it has ended, or fails to halt: the others must not stay halted
+            others.append(node)
         else:
-            ended.append(node)
-    for node in ended:
-        if node.pid is not None:
-            node.kill()
-    results(begin_all([node.lab_commands for node in halted], "halt"))
-    return halted, ended
+            halted.append(node)
+    return halted, others
 
 
 def _check_fits(cluster: ClusterDir, manifest: Manifest, path: str) -> None:

@@ -1,6 +1,7 @@
 """The files in the directory of a cluster.
 
 DIR/.lock              flock of the running `milena up`
+DIR/.state.lock        flock of a reset, snapshot or restore, with which others wait
 DIR/.alive, .status    named pipes: end of file when the supervisor ends; messages of nodes to the supervisor
 DIR/nodes.json         the nodes as they are now
 DIR/settings           the options of the last start
@@ -33,6 +34,7 @@ class ClusterDir:
         if "," in self.path:
             raise UserError(f"{self.path}: a cluster's directory cannot have a comma in its path (log.dirs is a list)")
         self.lock = os.path.join(self.path, ".lock")
+        self.state_lock = os.path.join(self.path, ".state.lock")
         self.alive = os.path.join(self.path, ".alive")
         self.status = os.path.join(self.path, ".status")
         self.nodes = os.path.join(self.path, "nodes.json")

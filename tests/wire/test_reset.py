@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -113,6 +117,43 @@ def test_faults_are_gone_and_every_node_serves(lab: LocalCluster) -> None:
     assert not any(broker["fenced"] for broker in controller.call("brokers").values())
     create_topic(lab.bootstrap, "orders", partitions=6, replicas=3)
     assert all(len(one["isr"]) == 3 for one in controller.call("partitions", topic="orders").values())
+
+
+def test_a_request_of_an_ended_client_that_was_held_is_not_handled_after_the_reset(lab: LocalCluster) -> None:
+    lab.reset()
+    code = (
+        "from confluent_kafka.admin import AdminClient, NewTopic\n"
+        f"client = AdminClient({{'bootstrap.servers': '{lab.nodes[1].listeners['PLAINTEXT']}'}})\n"
+        "client.create_topics([NewTopic('late', 1, 3)])['late'].result(60)"
+    )
+    for broker in lab.brokers:
+        lab.lab_commands(broker.id).call("hold", api="CREATE_TOPICS")
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL) as client:
+        wait_until(lambda: any(held_by(lab, broker.id) for broker in lab.brokers), "the request to be held")
+        client.kill()
+
+    lab.reset()
+
+    write(lab, "after", "one")
+    assert set(admin(lab).list_topics(timeout=20).topics) == {"after"}
+
+
+def held_by(cluster: LocalCluster, broker: int) -> bool:
+    return any(rule["held"] for rule in cluster.lab_commands(broker).call("rules"))
+
+
+def test_a_broker_that_was_killed_just_now_or_starts_is_part_of_the_reset(lab: LocalCluster) -> None:
+    lab.reset()
+    create_topic(lab.bootstrap, "orders", partitions=1, replicas=3)
+    pid = lab.nodes[2].pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    lab.reset()
+    assert not admin(lab).list_topics(timeout=20).topics
+    lab.kill(2)
+    lab.start_node(2, wait=False)
+    lab.reset()
+    assert all(lab.lab_commands(node).call("ready")["ready"] for node in lab.nodes)
 
 
 @pytest.mark.slow

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -320,3 +322,26 @@ def read_text(cluster: LocalCluster, count: int) -> list[str]:
     found = [(message.value() or b"").decode() for message in consumer.consume(count, 30)]
     consumer.close()
     return found
+
+
+def test_a_node_that_fails_to_halt_does_not_keep_the_others_from_serving(prepared: tuple[LocalCluster, Path]) -> None:
+    cluster, snapshot = prepared
+    cluster.restore(snapshot)
+    cluster.lab_commands(2).call("halt")  # it accepts no second one
+    pid = cluster.nodes[3].pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    cluster.restore(snapshot)
+    assert all(cluster.lab_commands(node).call("ready")["ready"] for node in cluster.nodes)
+    assert read(cluster, "orders", 35) == list(range(35))
+
+
+def test_restores_and_resets_at_the_same_time_wait_for_each_other(prepared: tuple[LocalCluster, Path]) -> None:
+    cluster, snapshot = prepared
+    with ThreadPoolExecutor() as threads:
+        running = [threads.submit(cluster.restore, snapshot), threads.submit(cluster.reset)]
+        running += [threads.submit(cluster.restore, snapshot), threads.submit(cluster.reset)]
+        for one in running:
+            one.result()
+    cluster.restore(snapshot)
+    assert read(cluster, "orders", 35) == list(range(35))

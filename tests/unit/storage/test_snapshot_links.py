@@ -125,7 +125,7 @@ def test_a_power_loss_takes_unsynced_bytes_from_the_log_and_not_from_its_snapsho
     (tmp_path / "log").mkdir()
     disk = LossyDisk(str(tmp_path / "spare"), [str(tmp_path / "log")])
     folder, log = written(tmp_path / "log", disk)
-    first, removed = (segment.base_offset for segment in log.segments[:2])
+    first, removed = (log.segments[number].base_offset for number in (0, 1))
     Copier(of_snapshot=False).tree(folder.path, str(tmp_path / "snapshot"))
     before = digests(tmp_path / "snapshot")
     assert links(tmp_path / "snapshot") > 6, "closed segments are shared"

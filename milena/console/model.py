@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,15 @@ KEPT_BYTES: Final = 4 << 20
 """The newest deltas, for clients that connect again."""
 REPLICAS: Final = 8
 """The position of the replicas in a partition of the full state. A delta has them apart."""
+
+
+def encoded(value: Any) -> bytes:  # noqa: ANN401 - JSON
+    """Return JSON. A command line or a client may have given a name with a lone surrogate, which UTF-8 does not have:
+    it is escaped then."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(value).encode()
 
 
 class Delta:
@@ -95,6 +105,16 @@ class Model:
         self.topics[name] = topic
         self.feed.topic_changed(name, before, topic)
         self._pending.setdefault("topics", {})[name] = topic
+        if before is not None and before["id"] != topic["id"]:
+            self._resend(name)
+
+    def _resend(self, topic: str) -> None:
+        """Publish all partitions of a topic that was created again: a client drops those of the former one, and rows
+        that are the same as before would not be sent."""
+        for key in [key for key in self.registered if key[0] == topic]:
+            changed = self._changed(key)
+            changed.registration = True
+            changed.brokers |= self.replicas.get(key, {}).keys()
 
     def set_registration(self, key: Key, row: Row) -> None:
         """The controller has this registration of a partition."""
@@ -185,7 +205,7 @@ class Model:
         if events:
             delta["events"] = events
         self._pending, self._rows = {}, {}
-        published = Delta(self.number, msgspec.json.encode(delta))
+        published = Delta(self.number, encoded(delta))
         self._keep(published)
         return published
 
@@ -210,7 +230,7 @@ class Model:
 
     def full(self) -> bytes:
         """Return the state with everything that is published. Call ``publish`` before, so that nothing is missing."""
-        return msgspec.json.encode(
+        return encoded(
             {
                 "seq": self.number,
                 "stream": self.stream,

@@ -28,6 +28,7 @@ from milena.console.model import Json, Model
 from milena.console.places import Place
 from milena.console.transport import Http
 from milena.console.watch import Watch
+from milena.runtime.containment import Containment
 from milena.runtime.process import PARENT_FD, real_runtime
 from milena.up import channel, http_files, private_files
 from milena.up.detached import known
@@ -103,7 +104,7 @@ async def _serve(
         access=Access(token, files.http_code, [values.host, *values.allowed_host]),
         cookie=cookie_name(port),
         model=model,
-        watch=Watch(place, model, runtime.clock.monotonic),
+        watch=Watch(place, model, runtime.clock.monotonic, Containment(runtime.clock).note),
         place=place,
         directory=directory,
         page=values.console,

@@ -7,7 +7,7 @@ the node spends at most a twentieth of its time on answers.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Final
 
 import anyio
@@ -80,8 +80,12 @@ class NodeWatch:
 class Watch:
     """The watch of one cluster. ``run`` is its task; the other methods are called by requests."""
 
-    def __init__(self, place: Place, model: Model, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self, place: Place, model: Model, monotonic: Callable[[], float], note: Callable[[str, Exception], object]
+    ) -> None:
+        """``note`` logs an unexpected error of the place that is named. The watch continues."""
         self._place = place
+        self._note = note
         self.model = model
         self._monotonic = monotonic
         self._nodes: dict[str, NodeWatch] = {}
@@ -97,8 +101,11 @@ class Watch:
             tasks.start_soon(self._follow_groups)
             while True:
                 await self._until_wanted()
-                self._note_nodes(tasks)
-                self.publish()
+                try:
+                    self._note_nodes(tasks)
+                    self.publish()
+                except Exception as error:
+                    self._note("the list of nodes", error)
                 await anyio.sleep(SHORTEST / 2)
 
     # -- what requests call
@@ -155,7 +162,10 @@ class Watch:
         while True:
             await self._until_wanted()
             begin = self._monotonic()
-            await self._place.read_groups(self.model)
+            try:
+                await self._place.read_groups(self.model)
+            except Exception as error:
+                self._note("reading the groups", error)
             await anyio.sleep(max((self._monotonic() - begin) * SHARE, GROUPS_SECONDS))
 
     # -- nodes
@@ -196,8 +206,12 @@ class Watch:
             while True:
                 await self._until_wanted()
                 if watch.watched.is_answering():
-                    with suppress(NodeAway, CommandError):
+                    try:
                         await self._follow_connection(watch)
+                    except (NodeAway, CommandError):
+                        pass
+                    except Exception as error:
+                        self._note(f"reading {watch.watched.name}", error)
                 self._round_ended(watch, SHORTEST)
                 await self._pause(watch)
 

@@ -92,6 +92,25 @@ def test_a_deleted_topic_is_gone_from_state_and_delta() -> None:
     assert state["topics"] == state_of(model)["topics"] == {}
 
 
+def test_a_topic_that_was_created_again_has_its_partitions_in_the_delta_even_if_they_are_the_same() -> None:
+    model = with_one_partition()
+    model.publish()
+    model.set_topic("t", "another id", 1, internal=False)
+    model.set_registration(("t", 0), list(REGISTERED))
+    delta = model.publish()
+    assert delta is not None
+    assert json.loads(delta.data)["parts"] == [["t", 0, REGISTERED, {"1": LEADER, "2": FOLLOWER}]]
+
+
+def test_a_name_that_utf_8_does_not_have_is_escaped() -> None:
+    model = with_one_partition()
+    model.set_rules("broker-1", [{"rule": 1, "command": "trace", "client_id": "\udcff"}])
+    delta = model.publish()
+    assert delta is not None
+    assert json.loads(delta.data)["rules"] == state_of(model)["rules"]
+    assert state_of(model)["rules"]["broker-1"][0]["client_id"] == "\udcff"
+
+
 def test_without_a_change_nothing_is_published() -> None:
     model = with_one_partition()
     assert model.publish() is not None

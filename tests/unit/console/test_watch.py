@@ -30,6 +30,7 @@ class Node:
         self.asked = 0
         self.sessions = 0
         self.fails = False
+        self.unexpected: Exception | None = None
         self.answering = True
 
     def is_answering(self) -> bool:
@@ -46,6 +47,8 @@ class Node:
         if self.fails:
             self.fails = False
             raise NodeAway("gone")
+        if self.unexpected is not None:
+            raise self.unexpected
         model.set_topic("asked", str(self.asked), 1, internal=False)
 
 
@@ -70,10 +73,11 @@ class OneNode:
 
 
 @asynccontextmanager
-async def watching(place: OneNode) -> AsyncIterator[Watch]:
+async def watching(place: OneNode, errors: list[Exception] | None = None) -> AsyncIterator[Watch]:
+    noted = [] if errors is None else errors
     model = Model(lambda: 0)
     async with anyio.create_task_group() as tasks:
-        running = Watch(place, model, anyio.current_time)
+        running = Watch(place, model, anyio.current_time, lambda place, error: noted.append(error))
         tasks.start_soon(running.run)
         yield running
         tasks.cancel_scope.cancel()
@@ -107,6 +111,18 @@ async def test_a_node_whose_connection_broke_is_asked_over_a_new_one() -> None:
         assert place.node.sessions == 2
 
 
+async def test_an_unexpected_error_at_a_node_does_not_end_the_watch() -> None:
+    place, noted = OneNode(), list[Exception]()
+    async with watching(place, noted) as running:
+        await running.fresh()
+        place.node.unexpected = error = KeyError("rows")
+        await running.fresh()
+        place.node.unexpected = None
+        await running.fresh()
+        assert running.model.topics["asked"]["id"] == str(place.node.asked)
+    assert error in noted
+
+
 async def test_the_state_does_not_wait_for_a_node_that_is_down() -> None:
     place = OneNode()
     place.node.answering = False
@@ -136,7 +152,7 @@ async def test_a_subscriber_keeps_the_watch_going_and_gets_the_deltas() -> None:
 
 async def test_there_are_so_many_subscribers_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "MOST_SUBSCRIBERS", 1)
-    running = Watch(OneNode(), Model(lambda: 0), anyio.current_time)
+    running = Watch(OneNode(), Model(lambda: 0), anyio.current_time, lambda *_: None)
     async with running.subscribed():
         with pytest.raises(TooManySubscribers):
             async with running.subscribed():

@@ -11,7 +11,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 UNREAD_SECONDS: Final = 20.0
 """Seconds in which a client has to read enough for the next part of an answer."""
 SILENT_SECONDS: Final = 30.0
-"""Seconds in which a new connection has to send its first request's headers."""
+"""Seconds in which a connection has to send a request's headers, from its beginning or the former answer on. The rest
+of a former request's body may arrive in them, too."""
 
 
 class PatientFlow(FlowControl):
@@ -30,18 +31,19 @@ class PatientFlow(FlowControl):
 
 
 class Http(H11Protocol):
-    """uvicorn's protocol with these limits."""
+    """uvicorn's protocol with these limits. Its own limit between two requests begins again with each byte."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.flow = PatientFlow(transport)
-        self._has_sent = False
-        self.loop.call_later(SILENT_SECONDS, self._end_if_silent)
+        self._silence = self.loop.call_later(SILENT_SECONDS, self._end_if_silent)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._silence.cancel()
+        self._silence = self.loop.call_later(SILENT_SECONDS, self._end_if_silent)
 
     def _end_if_silent(self) -> None:
-        if not self._has_sent and not self.transport.is_closing():
+        waits = self.cycle is None or self.cycle.response_complete
+        if waits and not self.transport.is_closing():
             self.transport.abort()
-
-    def handle_events(self) -> None:
-        super().handle_events()
-        self._has_sent |= bool(self.scope)

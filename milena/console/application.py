@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Final
 
 import anyio
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, RedirectResponse
 from starlette.exceptions import HTTPException
@@ -18,8 +18,9 @@ from starlette.staticfiles import StaticFiles
 from milena import VERSION
 from milena.command_line.errors import UserError
 from milena.console import clusters, nodes, reading, scenarios, topics
-from milena.console.context import Context
+from milena.console.context import Context, check_text
 from milena.console.guard import Guard
+from milena.console.model import encoded
 from milena.console.node_link import CommandError, NodeAway
 from milena.node.links.outgoing import ChannelError
 from milena.node.serving.lab_descriptions import Misused
@@ -29,6 +30,13 @@ STATIC: Final = os.path.join(os.path.dirname(__file__), "static")
 """The files of the page, served as they are."""
 NO_PAGE: Final = "this server has no page; `milena up --console` adds it"
 NEW_LINK: Final = "The link was used, or is too old. `milena console` prints a new one."
+
+
+class Answer(JSONResponse):
+    """JSON that may have names which UTF-8 does not have."""
+
+    def render(self, content: object) -> bytes:
+        return encoded(content)
 
 
 def application(context: Context) -> Guard:
@@ -48,6 +56,8 @@ def application(context: Context) -> Guard:
         docs_url=None,  # they load scripts from the network
         redoc_url=None,
         lifespan=lifespan,
+        dependencies=[Depends(check_text)],
+        default_response_class=Answer,
     )
     app.state.context = context
     for router in (reading.router, nodes.router, topics.router, scenarios.router, clusters.router):
@@ -81,7 +91,7 @@ async def _no_page() -> Response:
 
 
 def _error(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    return JSONResponse({"error": message}, status, headers)
+    return Answer({"error": message}, status, headers)
 
 
 async def _invalid(_: Request, error: Exception) -> Response:

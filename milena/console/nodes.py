@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import Annotated, Any, Final, Literal
 
@@ -13,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from milena.console.context import Context, Shared, not_found
 from milena.console.lab_place import LabNode
-from milena.console.node_link import CommandError, call_once
+from milena.console.node_link import CommandError, NodeAway, call_once
 from milena.node.serving.lab_catalog import CATALOG, RULES
 from milena.node.serving.lab_descriptions import Argument, LabCommandDescription, shown
 from milena.steering.command import OF_PROCESSES
@@ -144,7 +145,7 @@ async def object_in(request: Request) -> dict[str, Any]:
     body = await request.body()
     try:
         given = json.loads(body) if body.strip() else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         given = None
     if not isinstance(given, dict):
         raise HTTPException(400, "the body must be an object of JSON with the command's arguments, or empty")
@@ -261,5 +262,6 @@ async def release_all_rules(context: Shared) -> dict[str, Any]:
     released = {}
     for name, node in context.place.nodes().items():
         if isinstance(node, LabNode) and node.is_answering():
-            released[name] = await run_command(context, name, "clear", {})
+            with suppress(NodeAway):  # it has just ended, and its rules with it
+                released[name] = await run_command(context, name, "clear", {})
     return {"ok": released}

@@ -15,7 +15,7 @@ from milena.client.cluster import Cluster
 from milena.client.offsets import EARLIEST, LATEST, find_offset
 from milena.client.producer import Producer
 from milena.client.raw_reads import RawRecords, read_raw
-from milena.console.context import not_found
+from milena.console.context import Number, Position, Strict, not_found
 from milena.console.model import Json
 from milena.protocol.records.batch import BatchView, CorruptBatch, iter_batches
 from milena.protocol.records.records import Record, iter_records, offset_of, timestamp_of
@@ -38,9 +38,9 @@ class Wanted(BaseModel):
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
-    partition: int | None = Field(default=None, ge=0, description="all partitions without it")
-    from_: int | None = Field(default=None, alias="from", ge=0, description="the first offset")
-    time_ms: int | None = Field(default=None, ge=0, description="the first record with this timestamp or a later one")
+    partition: Number | None = Field(default=None, description="all partitions without it")
+    from_: Position | None = Field(default=None, alias="from", description="the first offset")
+    time_ms: Position | None = Field(default=None, description="the first record with this timestamp or a later one")
     key: str | None = Field(default=None, description="only records with this key (UTF-8)")
     key_base64: Base64Bytes | None = Field(default=None, description="only records with this key (base64)")
     limit: int = Field(default=50, ge=1, le=MOST_RECORDS)
@@ -60,17 +60,15 @@ class Wanted(BaseModel):
         return self.key_base64 if self.key is None else self.key.encode()
 
 
-class NewRecord(BaseModel):
+class NewRecord(Strict):
     """A record to write. Text is UTF-8; a key or value that is left out is null."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    partition: int | None = Field(default=None, ge=0, description="chosen by the key without it")
+    partition: Number | None = Field(default=None, description="chosen by the key without it")
     key: str | None = None
     key_base64: Base64Bytes | None = None
     value: str | None = None
     value_base64: Base64Bytes | None = None
-    headers: list[tuple[str, str | None]] = []
+    headers: list[tuple[str, str | None]] = Field(default=[])
 
     @model_validator(mode="after")
     def _one_of_each(self) -> NewRecord:

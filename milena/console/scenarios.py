@@ -11,28 +11,27 @@ from typing import Annotated, Any, Final
 
 import anyio
 from fastapi import APIRouter, HTTPException, Path, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from milena.console.context import not_found
+from milena.console.context import Strict, not_found
 from milena.lab.scenarios.heads import SIMULATION, all_heads
 
 router = APIRouter(tags=["scenarios"])
 
 MILENA: Final = (sys.executable, "-P", "-m", "milena", "scenario")
+NAME: Final = r"^[A-Za-z0-9_]+$"
 RUN_SECONDS: Final = 120.0
 MOST_RUNS: Final = 20
 """Runs in memory; a new one replaces the oldest."""
 ONE_AT_A_TIME: Final = anyio.CapacityLimiter(1)
 
 
-class NewRun(BaseModel):
+class NewRun(Strict):
     """How to run a scenario."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    variant: str | None = Field(default=None, description="the document's without it")
+    variant: str | None = Field(default=None, pattern=NAME, description="the document's without it")
     step: bool = Field(default=False, description="whether the steps are returned one by one")
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=1 << 64)
 
 
 class Runs:
@@ -100,9 +99,7 @@ async def scenarios() -> list[dict[str, Any]]:
 
 
 @router.post("/api/scenarios/{name}/runs")
-async def run_scenario(
-    request: Request, name: Annotated[str, Path(pattern=r"^[A-Za-z0-9_]+$")], wanted: NewRun
-) -> dict[str, Any]:
+async def run_scenario(request: Request, name: Annotated[str, Path(pattern=NAME)], wanted: NewRun) -> dict[str, Any]:
     """Run a scenario in simulation. Return the whole run, or with `step` its name: `/next` returns its steps."""
     known = [one["name"] for one in await scenarios()]
     if name not in known:

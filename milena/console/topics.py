@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, HTTPException, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from milena.client import admin, replicas
-from milena.console.context import Context, Shared, not_found
+from milena.console.context import Context, Int32, Number, Shared, Strict, Text, not_found
 from milena.console.lab_place import LabNode
 from milena.console.node_link import call_once
 from milena.console.records import NewRecord, Wanted, produce, read
@@ -21,36 +21,30 @@ TIER_SECONDS: Final = 30.0
 MOST_SEGMENTS: Final = 1000
 
 
-class Strict(BaseModel):
-    """A body without further fields."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
 class NewTopic(Strict):
     """A topic to create. -1 takes the cluster's default."""
 
     name: str = Field(min_length=1, max_length=249)
     partitions: int = Field(default=-1, ge=-1, le=100_000)
     replication_factor: int = Field(default=-1, ge=-1, le=1000)
-    assignments: dict[int, list[int]] = Field(default={}, description="the replicas of each partition")
-    configs: dict[str, str] = {}
+    assignments: dict[Int32, list[Int32]] = Field(default={}, description="the replicas of each partition")
+    configs: dict[Text, Text] = Field(default={})
 
 
 class Election(Strict):
     """An election of one partition's leader."""
 
-    topic: str
-    partition: int = Field(ge=0)
+    topic: Text
+    partition: Number
     unclean: bool = Field(default=False, description="elect a replica outside of the ISR if there is no other")
 
 
 class Reassignment(Strict):
     """The replicas that a partition shall have; null cancels a reassignment."""
 
-    topic: str
-    partition: int = Field(ge=0)
-    replicas: list[int] | None
+    topic: Text
+    partition: Number
+    replicas: list[Int32] | None
 
 
 @router.post("/api/topics")
@@ -75,7 +69,7 @@ async def topic_configs(context: Shared, topic: str) -> dict[str, str | None]:
 
 
 @router.post("/api/topics/{topic}/configs")
-async def alter_topic_configs(context: Shared, topic: str, values: dict[str, str | None]) -> dict[str, Any]:
+async def alter_topic_configs(context: Shared, topic: str, values: dict[Text, Text | None]) -> dict[str, Any]:
     """Set configuration values of a topic; null removes one."""
     given = {key: value for key, value in values.items() if value is not None}
     removed = [key for key, value in values.items() if value is None]

@@ -50,6 +50,7 @@ class Observation:
         return {
             "rows": [[*key, row] for key, row in changed],
             "gone": [list(key) for key in seen.gone(self._is_hosted)] if complete else [],
+            "first": seen.first,
             "next": None if complete else from_ + PAGE,
             "hosts": len(self._node.partitions),
             "leads": sum(one.is_leader for one in self._node.partitions) if complete else None,

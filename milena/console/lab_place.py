@@ -70,7 +70,6 @@ class LabSession:
         self._link = link
         self._model = model
         self._name = secrets.token_urlsafe(6)
-        self._first = True
         self._broken = False
         self._transitions: int | None = None
         """The number of the last change of a follower's state that was seen."""
@@ -83,7 +82,6 @@ class LabSession:
         except NodeAway:
             self._broken = True
             raise
-        self._first = False
 
     async def end(self) -> None:
         """Let the node forget the session."""
@@ -97,6 +95,7 @@ class LabSession:
 
     async def _read_role(self, role: str) -> None:
         seen: set[Key] = set()
+        answer: Json = {}
         position: int | None = 0
         while position is not None:
             asked = {"session": self._name, "role": role, "from": position}
@@ -108,7 +107,7 @@ class LabSession:
             else:
                 self._take_registrations(answer, seen)
             position = answer["next"]
-        if self._first:
+        if answer["first"]:  # also if the node has forgotten the session, as after the restore of a snapshot
             self._forget_others(role, seen)
 
     def _take_replicas(self, answer: Mapping[str, Any], seen: set[Key]) -> None:

@@ -46,6 +46,7 @@ class Observation:
             "topics": {topic.name: [to_text(topic.id), len(topic.partitions)] for topic in topics},
             "rows": [[*key, row_of(partition)] for key, (_, partition) in changed],
             "gone": [list(key) for key in seen.gone(lambda key: image.partition(*key) is not None)] if complete else [],
+            "first": seen.first,
             "next": None if complete else from_ + PAGE,
             "brokers": {
                 str(broker.id): [broker.epoch, broker.fenced, broker.in_controlled_shutdown, broker.rack]

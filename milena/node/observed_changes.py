@@ -24,6 +24,8 @@ class Session(Generic[Key, Row]):
 
     def __init__(self) -> None:
         self._seen: dict[Key, Row] = {}
+        self.first = True
+        """Whether this is its first round: what it does not list does not exist."""
 
     def page(self, rows: Iterator[tuple[Key, Row]], size: int = PAGE) -> tuple[list[tuple[Key, Row]], bool]:
         """Look at the next ``size`` rows. Return those that differ from the rows seen before, and whether there are no
@@ -59,7 +61,11 @@ class Sessions(Generic[Key, Row]):
         session = self._sessions.pop(name, None)
         if session is None and start:
             raise LookupError(f"no session {name!r}: begin a new one with from=0")
-        self._sessions[name] = session = session or Session()
+        if session is None:
+            session = Session()
+        elif not start:
+            session.first = False
+        self._sessions[name] = session
         while len(self._sessions) > MOST_SESSIONS:
             del self._sessions[next(iter(self._sessions))]
         return session

@@ -181,7 +181,7 @@ _STATE: Final = (
             Argument("end", "boolean", "whether to forget the session", False),
         ),
         returns="`rows` with topic, partition and the values that docs/http.md lists, what is `gone`, and the `next` "
-        "`from`, null at the end of the round",
+        "`from`, null at the end of the round; in the `first` round of a session all is listed",
         group=STATE,
     ),
     LabCommandDescription(

@@ -20,6 +20,7 @@ class Link:
 
     def __init__(self, *pages: dict[str, Any]) -> None:
         self.pages = list(pages)
+        self.knows_session = False
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.transitions: list[dict[str, Any]] = []
 
@@ -28,7 +29,9 @@ class Link:
         if command == "observe" and not arguments.get("end"):
             if not self.pages:
                 raise NodeAway("the node has ended")
-            return self.pages.pop(0)
+            page = {"first": not self.knows_session, **self.pages.pop(0)}
+            self.knows_session |= page["next"] is None
+            return page
         return {"troubles": {"wall_ms": 1}, "follower_transitions": self.transitions}.get(command, [])
 
 
@@ -92,6 +95,16 @@ async def test_a_new_session_removes_what_the_node_no_longer_has(model: Model, r
     await session_of(model, Link(page(["t", 0, row], ["u", 0, row])), role).round()
     await session_of(model, Link(page(["u", 0, row])), role).round()
     assert list(model.replicas if role == "broker" else model.registered) == [("u", 0)]
+
+
+async def test_what_a_node_has_no_longer_is_removed_if_it_has_forgotten_the_session(model: Model) -> None:
+    """A node that returns to a snapshot keeps its connections, but not its sessions."""
+    link = Link(controller_page(["t", 0, REGISTERED], ["u", 0, REGISTERED]), controller_page(["u", 0, REGISTERED]))
+    session = session_of(model, link, "controller")
+    await session.round()
+    link.knows_session = False
+    await session.round()
+    assert list(model.registered) == [("u", 0)]
 
 
 async def test_changes_of_followers_after_the_first_round_are_events(model: Model) -> None:

@@ -50,6 +50,11 @@ def test_the_session_used_longest_ago_makes_room() -> None:
         sessions.use("1", start=500)
 
 
+def test_the_first_round_of_a_session_ends_with_the_next_first_page() -> None:
+    sessions = Sessions[str, int]()
+    assert [sessions.use("one", start=start).first for start in (0, 500, 0, 500)] == [True, True, False, False]
+
+
 def test_an_ended_session_is_forgotten() -> None:
     sessions = Sessions[str, int]()
     sessions.use("one", start=0)

@@ -56,8 +56,10 @@ def run(values: Values) -> int:
         cluster = directory = known(values.dir)
     token = http_files.token(cluster.http_token)
     listening = bind(values.host, values.port)
-    anyio.run(_serve, cluster, directory, values, token, listening)
-    http_files.forget(cluster)
+    shown = "127.0.0.1" if values.host in ("0.0.0.0", "::", "") else bracketed(values.host)
+    address = f"http://{shown}:{listening.getsockname()[1]}"
+    anyio.run(_serve, cluster, directory, values, token, listening, address)
+    http_files.forget(cluster, address)
     return 0
 
 
@@ -93,13 +95,17 @@ def cluster_of(directory: ClusterDir | None, values: Values, runtime: Runtime) -
 
 
 async def _serve(
-    files: ClusterDir, directory: ClusterDir | None, values: Values, token: str, listening: socket.socket
+    files: ClusterDir,
+    directory: ClusterDir | None,
+    values: Values,
+    token: str,
+    listening: socket.socket,
+    address: str,
 ) -> None:
     port = listening.getsockname()[1]
     runtime = real_runtime()
     model = Model(runtime.clock.time_ms)
     place, model.cluster = cluster_of(directory, values, runtime)
-    shown = "127.0.0.1" if values.host in ("0.0.0.0", "::", "") else bracketed(values.host)
     context = Context(
         access=Access(token, files.http_code, [values.host, *values.allowed_host]),
         cookie=cookie_name(port),
@@ -116,7 +122,7 @@ async def _serve(
             ws="none",
             loop="asyncio",
             lifespan="on",
-            log_level="warning",
+            log_level="error",  # a warning for each invalid request would fill the log
             access_log=False,
             server_header=False,
             proxy_headers=False,
@@ -124,7 +130,7 @@ async def _serve(
             h11_max_incomplete_event_size=LONGEST_HEADERS,
             timeout_graceful_shutdown=CLOSING_SECONDS,
         ),
-        lambda: _announce(files, directory, f"http://{shown}:{port}"),
+        lambda: _announce(files, directory, address),
     )
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_end_with_parent, server)

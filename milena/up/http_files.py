@@ -66,8 +66,11 @@ def address(cluster: ClusterDir) -> str | None:
         return None
 
 
-def forget(cluster: ClusterDir) -> None:
-    """Remove the address and an unused code, after the server has ended."""
+def forget(cluster: ClusterDir, ended: str | None = None) -> None:
+    """Remove the address and an unused code, after the server has ended. ``ended``: its address; the files of another
+    server of the cluster stay."""
+    if ended is not None and address(cluster) != ended:
+        return
     for path in (cluster.http_address, cluster.http_code):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)

@@ -142,6 +142,17 @@ def test_the_code_and_the_token_are_readable_by_their_owner_only(cluster: Cluste
     assert http_files.token(cluster.http_token) == token
 
 
+@pytest.mark.parametrize(
+    ("ended", "left"), [("http://127.0.0.1:1", None), ("http://127.0.0.1:2", "http://127.0.0.1:1")]
+)
+def test_a_server_that_ends_leaves_the_files_of_another_one(cluster: ClusterDir, ended: str, left: str | None) -> None:
+    Path(cluster.http_address).write_text("http://127.0.0.1:1\n")
+    http_files.link(cluster, "")
+    http_files.forget(cluster, ended)
+    assert http_files.address(cluster) == left
+    assert Path(cluster.http_code).exists() is (left is not None)
+
+
 async def test_a_body_that_says_it_is_too_long_is_refused(guard: Guard) -> None:
     answer = await call(guard, "/api/change", "POST", {**BEARER, "content-length": str(LONGEST_BODY + 1)})
     assert answer.status == 413

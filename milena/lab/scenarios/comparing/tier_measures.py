@@ -64,7 +64,7 @@ def _moved(run: PlayedRun) -> int:
 
 def _local_start(run: PlayedRun) -> str:
     found = (event for event in run.events if event.api == "ListOffsets" and LOCAL_START in event.text)
-    return next((event.result for event in found if event.source in BROKERS), NOTHING)
+    return "; ".join(dict.fromkeys(event.result for event in found if event.source in BROKERS)) or NOTHING
 
 
 def _built_from(run: PlayedRun) -> str:

@@ -24,6 +24,14 @@ def played_with(title: str, **changes: Any) -> str:
     return str(failed.value)
 
 
+def test_a_replica_has_no_records_after_its_disk_was_wiped() -> None:
+    data = deepcopy(dict(source("kip903_reboot_race")))
+    step = next(step for step in data["steps"] if {"wipe": "B"} in step["do"])
+    step["expect"] = {"B": {"stopped": True, "log": {0: [0, 0], 1: [1, 0], 2: [2, 0]}}}
+    with pytest.raises(ScenarioFailed, match=r"B: log: expected .*, found \{\}"):
+        play_simulated(script_of(data))
+
+
 @pytest.mark.parametrize(
     ("table", "said"),
     [

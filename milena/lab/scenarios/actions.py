@@ -139,6 +139,8 @@ async def _power_off(stage: Stage, nodes: Nodes) -> None:
 
 async def _wipe(stage: Stage, nodes: Nodes) -> None:
     await _each(stage, nodes, stage.driver.wipe, up=False)
+    for node in [nodes] if isinstance(nodes, str) else nodes:
+        stage.wiped(node)
 
 
 async def _produce(stage: Stage, arguments: Produce) -> None:

@@ -17,6 +17,8 @@ OBSERVER: Final = "scenario-observer"
 """The client id of requests with which the scenario looks at a node: they are no part of the run."""
 TIER: Final = "tier"
 BUILDING: Final = "BuildingRemoteLogAux"
+FENCED: Final = "FENCED"
+"""The event of a change of state after FENCED_LEADER_EPOCH."""
 
 
 SegmentName: TypeAlias = Callable[[Fields], str]
@@ -147,7 +149,8 @@ class Recorder:
             texts.append(f"{BUILDING}, epochs from {segment(source)}")
         if fields["to"] != BUILDING or not ended:
             texts.append(_entered(fields))
-        return [Event(at=at, kind=EventKind.STATE, source=node, text=text) for text in texts]
+        prefix = _prefix(f"{fields['topic']}-{fields['partition']}")
+        return [Event(at=at, kind=EventKind.STATE, source=node, text=prefix + text) for text in texts]
 
 
 def _replica(change: Fields) -> tuple[str, int]:
@@ -155,8 +158,15 @@ def _replica(change: Fields) -> tuple[str, int]:
 
 
 def _entered(change: Fields) -> str:
+    if change.get("event") == FENCED:
+        return f"{change['to']}, fenced until it knows the new leader epoch"
     at = f" at offset {change['offset']}" if change["to"] == "Fetching" else ""
     return f"{change['to']}{at}"
+
+
+def _prefix(partition: str) -> str:
+    """The name of a partition in front of its event; none for the partition that most scenarios have alone."""
+    return "" if partition == str(THE_PARTITION) else f"{partition} "
 
 
 def _led(at: float, found: _Leadership, epoch: EpochName) -> Event:
@@ -164,8 +174,7 @@ def _led(at: float, found: _Leadership, epoch: EpochName) -> Event:
     text = f"no leader, {isr}"
     if found.leader is not None:
         text = f"leader {found.leader} in {epoch(found.leader_epoch)}, {isr}"
-    prefix = "" if found.partition == str(THE_PARTITION) else f"{found.partition} "
-    return Event(at=at, kind=EventKind.STATE, source=CONTROLLER, text=prefix + text)
+    return Event(at=at, kind=EventKind.STATE, source=CONTROLLER, text=_prefix(found.partition) + text)
 
 
 def _stored(at: float, broker: str, action: str, segment: str) -> Event:

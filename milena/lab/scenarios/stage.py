@@ -227,6 +227,13 @@ class Stage:
         if self.numbering is not None:
             self.numbering.observe(self.tables.values())
 
+    def wiped(self, broker: str) -> None:
+        """Note that the replicas of a stopped broker have lost their data."""
+        for partition, brokers in self.replicas.items():
+            if broker in brokers:
+                self.tables[partition.on(broker)] = Table(log={}, epochs={})
+                self.described.pop(partition.on(broker), None)
+
     async def _table(self, broker: str, partition: Partition) -> Table:
         name = partition.on(broker)
         described = self.described[name] = await self.replica(name)

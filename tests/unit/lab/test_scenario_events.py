@@ -9,6 +9,7 @@ import pytest
 from milena.lab.scenarios.events import Event, EventKind, without_repetitions
 from milena.lab.scenarios.exchange_events import ExchangeEvents
 from milena.lab.scenarios.played import epochs_sentence
+from milena.lab.scenarios.recorder import Recorder
 from milena.lab.scenarios.tables import Mark, Row, Table
 
 
@@ -133,6 +134,30 @@ def test_an_event_that_repeats_is_shown_three_times_and_counted() -> None:
     other = Event(at=0.0, kind=EventKind.STATE, source="B", text="Fetching")
     lines = [event.line for event in without_repetitions([one, other] * 5)]
     assert lines == ["B: Truncating", "B: Fetching"] * 2 + ["B: Truncating (3 times)", "B: Fetching (3 times)"]
+
+
+async def test_a_change_of_state_has_its_partition_and_the_reason_of_a_failure() -> None:
+    changes = [
+        {"topic": "t", "partition": 0, "to": "Fetching", "event": None, "offset": 4},
+        {"topic": "u", "partition": 1, "to": "Fetching", "event": None, "offset": 0},
+        {"topic": "u", "partition": 1, "to": "Failed", "event": "FENCED", "offset": 0},
+        {"topic": "t", "partition": 0, "to": "Failed", "event": "BROKEN", "offset": 4},
+    ]
+
+    async def command(_node: str, name: str, **_arguments: object) -> Any:
+        numbered = [change | {"number": number, "at": 0.0} for number, change in enumerate(changes, 1)]
+        return {"trace": {"rule": 1}, "traced": [], "follower_transitions": numbered}[name]
+
+    recorder = Recorder(lambda: 0.0, command)
+    recorder.topics |= {"t": "t", "u": "u"}
+    await recorder.watch("B")
+    await recorder.collect("B")
+    assert [event.line for event in recorder.take(str, str)] == [
+        "B: Fetching at offset 4",
+        "B: u-1 Fetching at offset 0",
+        "B: u-1 Failed, fenced until it knows the new leader epoch",
+        "B: Failed",
+    ]
 
 
 def test_a_row_that_differs_is_marked_and_one_that_is_not_expected_is_not_compared() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from milena.lab.scenarios.events import EventKind
 from milena.lab.scenarios.heads import PROCESSES, SIMULATION, all_scenarios
 from milena.lab.scenarios.played import PlayedStep
 from milena.lab.scenarios.script import (
@@ -71,6 +72,13 @@ def test_leaders_copy_no_segment_before_a_scenario_tiers_one() -> None:
     trace = {"trace": {"at": "C", "api": "PRODUCE", "topic": "__remote_log_metadata", "as": "announced"}}
     step = {"title": "before A is asked to copy", "do": [*todo[:begun], trace, *todo[begun:said]]}
     assert play_simulated(script_of({**data, "steps": [{**step, "exchanges": {"announced": []}}]}))
+
+
+def test_a_read_shows_the_offsets_of_a_segment_that_has_no_name() -> None:
+    steps: list[PlayedStep] = []
+    play_simulated(load("cleaner_unclean", "plain"), watch=steps.append)
+    reads = [event.text for step in steps for event in step.events if event.kind is EventKind.READ]
+    assert reads == ["2: c=1 (seg-0-4)", "4: a=3 (seg-0-4)", "5: e=1"]
 
 
 def test_two_runs_of_a_scenario_have_the_same_result() -> None:

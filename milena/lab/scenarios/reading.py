@@ -117,12 +117,18 @@ def _check_source(arguments: Read, offset: int, source: str) -> None:
 
 
 async def _served_by(stage: Stage, broker: str, partition: Partition, offset: int) -> str:
-    """Return what has served the broker's last read, which was at ``offset``: a segment's name, or ``local``."""
+    """Return what has served the broker's last read, which was at ``offset``: ``local``, or a segment's name, or its
+    bounds if it has no name in the document."""
     described = await stage.replica(partition.on(broker))
     segments = await stage.command(broker, "remote_reads")
     if offset >= described["local_log_start_offset"] or not segments:
         return LOCAL
-    return stage.segments.name_of(from_text(segments[-1]))
+    segment = from_text(segments[-1])
+    name = stage.segments.name_of(segment)
+    if name != str(segment):
+        return name
+    found = segments_in(await stage.driver.tier(), stage.place(partition))
+    return next((f"seg-{one.start}-{one.end}" for one in found if one.id == segment), name)
 
 
 async def _read_at(stage: Stage, broker: str, partition: Partition, offset: int, expected: Log, reader: Reader) -> None:

@@ -22,6 +22,7 @@ from milena.storage.log import tiering
 from milena.storage.log.segment import Segment
 from milena.storage.log.unified_log import UnifiedLog
 from milena.tiered.metadata.descriptions import description_of
+from milena.tiered.metadata.metadata_manager import Deposed
 from milena.tiered.segments.eligibility import CandidateSegment, CopyLag, candidates, due
 from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentId,
@@ -235,6 +236,9 @@ async def copy_segment(
         meters.copy_errors.add()
         await _discard(tier, role, metadata)
         raise
+    except Deposed:
+        await _delete_unknown(tier, role, metadata)
+        raise
     finally:
         role.copying.discard(metadata.id)
     meters.copied_bytes.add(metadata.size)
@@ -251,6 +255,16 @@ async def _store(tier: Tier, log: UnifiedLog, prepared: Prepared) -> bytes | Non
     if custom is not None and len(custom) > limit:
         raise CustomMetadataTooLarge(custom, limit)
     return custom
+
+
+async def _delete_unknown(tier: Tier, role: ReplicaRole, metadata: RemoteLogSegmentMetadata) -> None:
+    """Delete the objects of a copy that the metadata does not have. A later leader has deleted the segment, perhaps
+    before all objects were stored. If it did so because the topic was deleted, no other broker looks for them."""
+    try:
+        if tier.metadata.cache(metadata.partition).get(metadata.id) is None:
+            await tier.storage.delete(metadata)
+    except FAILURES as error:
+        tier.report("remains of a failed copy not deleted", role.replica, error)
 
 
 async def _discard(

@@ -243,6 +243,25 @@ def test_a_copy_whose_offsets_expire_meanwhile_is_not_deleted_under_its_hands() 
     on_bench(scenario, retention_ms=1000)
 
 
+def test_objects_that_are_stored_after_a_later_leader_has_deleted_their_segment_are_deleted() -> None:
+    """Its topic may be gone, so that no leader looks for them any more."""
+
+    async def scenario(bench: Bench) -> None:
+        async def delete() -> None:
+            [published] = bench.published_segments()
+            for state in (RemoteLogSegmentState.DELETE_SEGMENT_STARTED, RemoteLogSegmentState.DELETE_SEGMENT_FINISHED):
+                update = update_of(bench.tier, published, state, LeaderEpoch(1))
+                await bench.metadata.update(update)
+
+        bench.write(1)
+        bench.store.copying = delete
+        with pytest.raises(Deposed, match="leader epoch 1 has fenced"):
+            await copy_round(bench.tier, bench.role())
+        assert bench.stored() == bench.stored(".index") == []
+
+    on_bench(scenario)
+
+
 def test_a_sweep_knows_what_is_being_copied_whatever_the_metadata_says() -> None:
     """Another broker, which took itself for the leader, may have ended the segment's life there."""
 

@@ -24,7 +24,7 @@ from milena.console.model import encoded
 from milena.console.node_link import CommandError, NodeAway
 from milena.node.links.outgoing import ChannelError
 from milena.node.serving.lab_descriptions import Misused
-from milena.protocol.errors import KafkaError, retriable
+from milena.protocol.errors import ErrorCode, KafkaError, retriable
 
 STATIC: Final = os.path.join(os.path.dirname(__file__), "static")
 """The files of the page, served as they are."""
@@ -131,6 +131,8 @@ async def _failed(_: Request, error: Exception) -> Response:
 async def _kafka_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, KafkaError)
     said = f"{error.code.name}: {error.message}" if error.message else error.code.name
+    if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # retriable in Kafka, because metadata may be late
+        return _error(404, said)
     return _error(503 if retriable(error.code) else 400, said)
 
 

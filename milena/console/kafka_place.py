@@ -177,7 +177,7 @@ def _registration(partition: PartitionInfo, adding: list[int], removing: list[in
 
 
 def _replica(bounds: tuple[int, int, int], replica: HostedReplica, leader_epoch: int, *, leads: bool) -> Row:
-    """Kafka's protocol has no log end of a replica; it is the high watermark, minus the lag behind it."""
+    """Kafka's protocol has no log end offset of a replica: the result is the high watermark minus the replica's lag."""
     start, local, high = bounds
     if leads:
         return ["L", start, local, high, UNKNOWN, high, UNKNOWN, replica.size, [], leader_epoch, "", [], []]

@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar
 PAGE: Final = 500
 """Partitions in one page: few milliseconds of the node's event loop."""
 MOST_SESSIONS: Final = 4
-"""Sessions in memory. A new one replaces the one that was used longest ago."""
+"""The maximum number of sessions in memory. A new session replaces the least recently used session."""
 
 Key = TypeVar("Key", bound=Hashable)
 Row = TypeVar("Row")

@@ -169,7 +169,7 @@ def expected_rows(kind: str, expected: Fields) -> list[Row]:
 
 
 class Pair(NamedTuple):
-    """An expected segment and one of the run; None for the one that is missing."""
+    """An expected segment and the segment of the run beside it. A field is None if that segment is missing."""
 
     name: str | None
     fields: Fields

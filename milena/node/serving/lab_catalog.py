@@ -399,7 +399,7 @@ _MACHINE: Final = (
     ),
     LabCommandDescription(
         "jump_clock",
-        "Set the node's wall clock ahead of the machine's, or behind it.",
+        "Shift the node's wall clock against the machine's clock.",
         (Argument("ms", "integer", "milliseconds ahead; negative: behind; 0 ends it"),),
         returns="`time_ms`, the time of the node's clock",
         undo="the same command with ms=0",

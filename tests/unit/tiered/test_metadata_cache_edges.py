@@ -11,22 +11,14 @@ from milena.protocol.types import LeaderEpoch, Offset
 from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache, ServedSegment
 from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentId,
-    RemoteLogSegmentMetadata,
     RemoteLogSegmentState,
     TopicIdPartition,
 )
 from tests.unit.tiered.segments import PARTITION, epochs, offsets, segment, update
+from tests.unit.tiered.test_metadata_cache import copied
 
 STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
 LOG_END = Offset(1000)
-
-
-def copied(*segments: RemoteLogSegmentMetadata) -> RemoteLogMetadataCache:
-    cache = RemoteLogMetadataCache()
-    for one in segments:
-        assert cache.apply(one)
-        assert cache.apply(update(one, FINISHED))
-    return cache
 
 
 def test_a_copy_of_offsets_that_were_copied_before_is_counted_once() -> None:

@@ -6,6 +6,8 @@ A made state costs the machine less than a cluster with as many partitions, so t
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.peers import Peer
@@ -47,6 +49,14 @@ SCROLL: Final = """(seconds) => new Promise((done) => {
 
 def console(_peer: Peer, _sizes: Sizes) -> Rounds:
     """1,000 partitions while the list scrolls, and 10,000 that are updated. Raises NotMeasured without a browser."""
+    with chromium() as browser:
+        for _ in range(3):
+            yield _thousand(browser) | _ten_thousand(browser)
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """A headless browser, for the block. Raises NotMeasured if the machine has none."""
     program = shutil.which("chromium")
     try:
         from playwright.sync_api import sync_playwright
@@ -56,8 +66,7 @@ def console(_peer: Peer, _sizes: Sizes) -> Rounds:
         raise NotMeasured("no Chromium")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        for _ in range(3):
-            yield _thousand(browser) | _ten_thousand(browser)
+        yield browser
         browser.close()
 
 

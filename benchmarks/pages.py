@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.console import LONGEST, WATCH
+from benchmarks.console import LONGEST, WATCH, chromium
 from benchmarks.peers import Peer
 from benchmarks.sizes import Sizes
-from benchmarks.turns import NotMeasured, Rounds
+from benchmarks.turns import Rounds
 from milena.lab.scenarios.heads import SIMULATION
 from milena.lab.scenarios.played import PlayedRun
 from milena.lab.scenarios.script import load
@@ -35,24 +32,9 @@ PRESSED: Final = 200
 def pages(_peer: Peer, _sizes: Sizes) -> Rounds:
     """The longest task while a page is stepped through. Raises NotMeasured without a browser."""
     texts = {"pages_1000_steps_task_ms": _scenario(), "pages_10000_lines_task_ms": _run()}
-    with TemporaryDirectory() as folder, _browser() as browser:
+    with TemporaryDirectory() as folder, chromium() as browser:
         for _ in range(3):
             yield {name: _longest(browser, Path(folder, "page.html"), text) for name, text in texts.items()}
-
-
-@contextmanager
-def _browser() -> Iterator[Browser]:
-    program = shutil.which("chromium")
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        raise NotMeasured("no Playwright") from None
-    if program is None:
-        raise NotMeasured("no Chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 def _longest(browser: Browser, file: Path, text: str) -> float:

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from milena.protocol.types import ZERO_UUID, LeaderEpoch, NodeId, Offset
 from milena.storage.state.epoch_cache import EpochEntry
+from milena.tiered.metadata.metadata_cache import RemoteLogMetadataCache
 from milena.tiered.segments.cleaner_offsets import CleanerOffset, CleanerOffsets
 from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentId,
@@ -81,3 +82,12 @@ UUID_3_OF_KIP405_5 = segment(3, 4, 5, {0: 4, 2: 5})
 KIP405_5 = (UUID_1_OF_KIP405_5, UUID_2_OF_KIP405_5, UUID_3_OF_KIP405_5)
 EPOCHS_OF_KIP405_5 = epochs({0: 0, 2: 5})
 """A's at the end; the log ends at 7."""
+
+
+def copied(*segments: RemoteLogSegmentMetadata) -> RemoteLogMetadataCache:
+    """Return a cache with finished copies."""
+    cache = RemoteLogMetadataCache()
+    for one in segments:
+        assert cache.apply(one)
+        assert cache.apply(update(one, RemoteLogSegmentState.COPY_SEGMENT_FINISHED))
+    return cache

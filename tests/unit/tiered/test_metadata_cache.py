@@ -27,6 +27,7 @@ from tests.unit.tiered.segments import (
     EPOCHS_OF_KIP405_5,
     KIP405_3,
     KIP405_5,
+    copied,
     epochs,
     segment,
     update,
@@ -34,14 +35,6 @@ from tests.unit.tiered.segments import (
 
 STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
 LOG_END = Offset(1000)
-
-
-def copied(*segments: RemoteLogSegmentMetadata) -> RemoteLogMetadataCache:
-    cache = RemoteLogMetadataCache()
-    for one in segments:
-        assert cache.apply(one)
-        assert cache.apply(update(one, FINISHED))
-    return cache
 
 
 def numbers(segments: Sequence[RemoteLogSegmentMetadata]) -> list[int]:

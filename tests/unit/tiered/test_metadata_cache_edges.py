@@ -14,8 +14,7 @@ from milena.tiered.segments.segment_metadata import (
     RemoteLogSegmentState,
     TopicIdPartition,
 )
-from tests.unit.tiered.segments import PARTITION, epochs, offsets, segment, update
-from tests.unit.tiered.test_metadata_cache import copied
+from tests.unit.tiered.segments import PARTITION, copied, epochs, offsets, segment, update
 
 STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
 LOG_END = Offset(1000)

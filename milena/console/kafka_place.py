@@ -189,5 +189,5 @@ def _broker(number: int, address: str, rack: str | None, *, fenced: bool) -> Jso
     return {
         "id": number, "role": "broker", "state": "up", "pid": None, "address": address, "epoch": None, "rack": rack,
         "fenced": fenced, "shutting_down": None, "log_dirs": [], "metadata_offset": None, "leads": 0, "hosts": 0,
-        "memory": None, "links": [], "troubles": None, "poll_ms": None,
+        "memory": None, "links": [], "troubles": None, "faults": [], "poll_ms": None,
     }  # fmt: skip

@@ -164,7 +164,8 @@ class LabSession:
         cut = [{"peer": link["peer"], "direction": link["direction"]} for link in links]
         troubles = await self._link.call("troubles", ANSWER_SECONDS)
         troubles.pop("wall_ms", None)  # it changes with every call
-        self._model.update_node(self._node.name, links=cut, troubles=troubles)
+        faults = await self._link.call("faults", ANSWER_SECONDS)
+        self._model.update_node(self._node.name, links=cut, troubles=troubles, faults=faults)
         self._model.set_rules(self._node.name, await self._link.call("rules", ANSWER_SECONDS))
 
 
@@ -189,6 +190,8 @@ class LabPlace:
     def describe(self, watched: Watched, model: Model) -> None:
         node = self._known[watched.name]
         model.set_node(node.name, described(node, model.nodes.get(node.name)))
+        if node.state == "down":
+            model.set_rules(node.name, [])
 
     async def read_groups(self, model: Model) -> None:
         await read_groups(self.client, model)
@@ -199,8 +202,10 @@ def described(node: LabNode, former: Json | None) -> Json:
     entry, state = node.entry, node.state
     answered = former or {
         "epoch": None, "fenced": None, "shutting_down": None, "rack": None, "metadata_offset": None, "leads": 0,
-        "hosts": 0, "links": [], "troubles": None, "poll_ms": None,
+        "hosts": 0, "poll_ms": None,
     }  # fmt: skip
+    if former is None or state == "down":  # faults end with the process
+        answered = answered | {"links": [], "faults": [], "troubles": None}
     return answered | {
         "id": entry["id"],
         "role": ",".join(entry["roles"]),

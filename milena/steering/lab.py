@@ -91,6 +91,7 @@ class Lab:
             "slow_disk": self._slow_disk,
             "jump_clock": self._jump_clock,
             "troubles": self._troubles,
+            "faults": self._faults,
             "mend": self._mend,
             "halt": self._halt,
             "reopen": self._reopen,
@@ -188,6 +189,11 @@ class Lab:
             "tier_slowed": tier.disk.slowed,
             "tier_lost": len(tier.lost),
         }
+
+    def _faults(self) -> list[dict[str, object]]:
+        ahead = self._clock.ahead_ms
+        clock: list[dict[str, object]] = [{"command": "jump_clock", "ms": ahead}] if ahead else []
+        return [*self._disk.faults.active(), *clock, *self._tier.active()]
 
     def _break_tier(self, away: bool = False, delay_ms: float = 0, lose: float = 0, odd: str = "") -> dict[str, object]:
         if not self._config.get_bool("remote.log.storage.system.enable"):

@@ -99,6 +99,12 @@ class TierTroubles:
         else:
             self.disk.faults.heal(EVERYTHING)
 
+    def active(self) -> list[dict[str, object]]:
+        """Return the fault that is set, as the lab command that sets it; an empty list without one."""
+        delay_ms = round(self.disk.delay * 1000, 3)
+        fault = {"away": self._away, "delay_ms": delay_ms, "lose": self._lose, "odd": self._odd}
+        return [{"command": "break_tier", **fault}] if any(fault.values()) else []
+
     def forget_lost(self) -> None:
         """Forget the lost objects' paths. Raises OSError."""
         self.lost.clear()

@@ -124,6 +124,7 @@ class MadeState:
             "memory": 80_000_000 + self.seq,
             "links": [],
             "troubles": None,
+            "faults": [],
             "poll_ms": 4.2,
         }
 

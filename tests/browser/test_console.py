@@ -178,6 +178,28 @@ def test_a_command_names_what_undoes_it_and_a_cut_link_heals(console: Console) -
     active.get_by_text("none that the nodes show").wait_for()
 
 
+@pytest.mark.parametrize(
+    ("command", "field", "value", "shown"),
+    [
+        ("slow_disk", "ms", "2", r"disk is slow \(path=.*, ms=2\)"),
+        ("jump_clock", "ms", "5000", r"clock moved \(ms=5000\)"),
+        ("break_tier", "delay_ms", "3", r"tier has a fault \(delay_ms=3\)"),
+    ],
+)
+def test_a_fault_of_disk_clock_or_tier_is_listed_until_its_button_ends_it(
+    console: Console, command: str, field: str, value: str, shown: str
+) -> None:
+    page = console.view("faults?node=broker-2")
+    card = page.locator(f"[data-command={command}]")
+    card.get_by_label(re.compile(f"^{field}")).fill(value)
+    card.locator("button:not([type=button])").click()
+    active = page.get_by_role("region", name="Active faults")
+    fault = active.get_by_role("listitem").filter(has_text=re.compile(f"^broker-2: {shown}"))
+    fault.get_by_role("button", name="End broker-2").click()
+    active.get_by_text("none that the nodes show").wait_for()
+    assert commands(console, 2).call("faults") == []
+
+
 def test_records_are_found_by_offset_and_key_and_shown_as_text_json_and_hex(
     console: Console, picture: Callable[[Page, str], None]
 ) -> None:

@@ -75,6 +75,15 @@ def test_cut_links_are_in_the_state(http: HttpClient) -> None:
     assert http.ok("/api/nodes")["broker-1"]["links"] == []
 
 
+def test_faults_of_disk_and_clock_are_in_the_state_until_they_end(http: HttpClient, lab: LocalCluster) -> None:
+    (path,) = lab.nodes[1].log_dirs
+    for command, given in (("slow_disk", {"ms": 2, "path": path}), ("jump_clock", {"ms": 5000})):
+        http.ok(f"/api/nodes/broker-1/{command}", "POST", given)
+        assert http.ok("/api/state")["nodes"]["broker-1"]["faults"] == [{"command": command, **given}]
+        http.ok(f"/api/nodes/broker-1/{command}", "POST", {"ms": 0})
+        assert http.ok("/api/state")["nodes"]["broker-1"]["faults"] == []
+
+
 @pytest.mark.parametrize(
     ("path", "body", "status", "said"),
     [

@@ -38,7 +38,7 @@ const FIRST_GROUPS = ["Process", "Fault rules", "Links", "Disks, clock and tier"
 
 /** Commands that other parts of the page give, or that belong to a reset of the whole cluster. */
 const HIDDEN = new Set([
-  "release", "rules", "clear", "wait", "traced", "links", "ready", "help", "observe", "busy", "wait_idle",
+  "release", "rules", "clear", "wait", "traced", "links", "faults", "ready", "help", "observe", "busy", "wait_idle",
   "reset", "settle", "erase_tier", "flush_all", "halt", "reopen",
 ]);
 

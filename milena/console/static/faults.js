@@ -4,7 +4,7 @@ import { get, post, remove } from "./requests.js";
 import { go } from "./choice.js";
 import { grouped, RULES, titleOf, typed, UNDONE_BY } from "./commands.js";
 import { act, useAnswer, useChanges } from "./hooks.js";
-import { command, isPossible } from "./nodes.js";
+import { command, faultText, isPossible } from "./nodes.js";
 import { Elections } from "./partition.js";
 import { html, useState } from "./vendor/htm-preact.js";
 
@@ -12,7 +12,7 @@ import { html, useState } from "./vendor/htm-preact.js";
 /** @typedef {import("./types.js").State} State */
 /** @typedef {import("./types.js").Node} Node */
 /** @typedef {import("./nodes.js").ProcessCommand} ProcessCommand */
-/** @typedef {{node: string, text: string, undo: string, end: () => Promise<unknown>}} Active */
+/** @typedef {{node: string, text: string, undo: string, end: (() => Promise<unknown>) | null}} Active `end`: null if no command ends it */
 
 const MOST_KNOWN = 200;
 /** Proposed for the field api: the APIs that faults are usually about. */
@@ -75,6 +75,7 @@ export function activeFaults(state) {
       const text = `link with ${link.peer} cut, direction ${link.direction}`;
       found.push({ node: name, text, undo: "Heal", end: () => act(`Heal ${name} and ${link.peer}`, post(`/api/nodes/${name}/heal`, { peer: link.peer })) });
     }
+    for (const fault of node.faults ?? []) found.push(ofMachine(name, fault));
   }
   for (const [name, rules] of Object.entries(state.rules)) {
     for (const rule of rules) {
@@ -83,6 +84,15 @@ export function activeFaults(state) {
     }
   }
   return found;
+}
+
+/** A fault of a disk, the clock or the tier. @param {string} node @param {import("./types.js").Fault} fault @returns {Active} */
+function ofMachine(node, fault) {
+  const undoneBy = UNDONE_BY[fault.command];
+  const text = faultText(fault);
+  if (!undoneBy) return { node, text: `${text}, until the node is restarted`, undo: "", end: null };
+  const given = fault.path === undefined ? undoneBy[1] : { ...undoneBy[1], path: fault.path };
+  return { node, text, undo: "End", end: () => act(`End ${fault.command}: ${node}`, post(`/api/nodes/${node}/${undoneBy[0]}`, given)) };
 }
 
 /** A rule as text: `hold FETCH peer=2, 3 hits`. @param {import("./types.js").Rule} rule */
@@ -96,10 +106,11 @@ function ruleText(rule) {
 /** @param {{state: State}} properties */
 function ActiveFaults({ state }) {
   const active = activeFaults(state);
+  const ends = active.flatMap((one) => one.end ?? []);
   return html`<section class="panel" aria-label="Active faults"><div class="bar"><h3>Active faults</h3>
-      ${active.length > 1 && html`<button type="button" onClick=${() => void Promise.all(active.map((one) => one.end()))}>End all</button>`}</div>
+      ${ends.length > 1 && html`<button type="button" onClick=${() => void Promise.all(ends.map((end) => end()))}>End all</button>`}</div>
     ${active.length === 0 && html`<p class="good">✓ none that the nodes show</p>`}
-    <ul>${active.map((one) => html`<li key=${`${one.node} ${one.text}`}>${one.node}: ${one.text} <button type="button" onClick=${one.end}>${one.undo}<span class="hidden-text"> ${one.node}</span></button></li>`)}</ul></section>`;
+    <ul>${active.map((one) => html`<li key=${`${one.node} ${one.text}`}>${one.node}: ${one.text} ${one.end && html`<button type="button" onClick=${one.end}>${one.undo}<span class="hidden-text"> ${one.node}</span></button>`}</li>`)}</ul></section>`;
 }
 
 /** Values that the fields of arguments propose. @param {{state: State, node: Node}} properties */

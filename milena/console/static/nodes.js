@@ -53,8 +53,18 @@ export function troublesOf(node) {
   if (node.fenced) found.push("fenced");
   if (node.shutting_down) found.push("shutting down");
   for (const { peer, direction } of node.links ?? []) found.push(`link with ${peer} cut (${direction})`);
+  for (const fault of node.faults ?? []) found.push(faultText(fault));
   for (const [name, count] of Object.entries(node.troubles ?? {})) if (name !== "wall_ms" && count > 0) found.push(`${name.replaceAll("_", " ")}: ${count}`);
   return found;
+}
+
+/** Words for the commands of faults. @type {Record<string, string>} */
+const FAULTS = { fail_disk: "disk fails", fill_disk: "disk is full", slow_disk: "disk is slow", jump_clock: "clock moved", break_tier: "tier has a fault" };
+
+/** A fault of a disk, the clock or the tier as text: `disk is slow (path=/d, ms=20)`. @param {import("./types.js").Fault} fault */
+export function faultText({ command, ...given }) {
+  const shown = Object.entries(given).filter(([, value]) => value).map(([name, value]) => `${name}=${value}`);
+  return `${FAULTS[command] ?? command} (${shown.join(", ")})`;
 }
 
 /** @param {{store: Store}} properties */

@@ -12,6 +12,10 @@ export {};
 
 /** @typedef {{id: string, internal: boolean, partitions: (Part | null)[]}} Topic */
 
+/** A fault of a disk, the clock or the tier: the lab command that set it, with its arguments.
+ * @typedef {{command: string, path?: string, ms?: number, away?: boolean, delay_ms?: number, lose?: number, odd?: string}} Fault
+ */
+
 /**
  * @typedef {object} Node
  * @property {number} id
@@ -29,6 +33,7 @@ export {};
  * @property {number | null} memory
  * @property {{peer: string, direction: string}[] | null} links
  * @property {Record<string, number> | null} troubles
+ * @property {Fault[]} faults
  */
 
 /** @typedef {{id: string, client: string, host: string, assigned: Record<string, number[]>}} Member */

@@ -274,6 +274,12 @@ _STATE: Final = (
         group=STATE,
     ),
     LabCommandDescription(
+        "faults",
+        "List the faults of disks, clock and tier that are set.",
+        returns="a list with the `command` and its arguments",
+        group=STATE,
+    ),
+    LabCommandDescription(
         "lost_objects",
         "List the objects that `break_tier` with `lose` has removed.",
         returns="a list of paths in the tier",

@@ -47,6 +47,13 @@ class DiskFaults:
         """End all delays of syncs."""
         self._slow.clear()
 
+    def active(self) -> list[dict[str, object]]:
+        """Return the faults of folders that are set, each as the lab command that sets it."""
+        slow = {folder: round(seconds * 1000, 3) for folder, seconds in self._slow.items() if seconds}
+        found: list[dict[str, object]] = [{"command": "fail_disk", "path": folder} for folder in self._failing]
+        found += [{"command": "fill_disk", "path": folder} for folder in self._full]
+        return found + [{"command": "slow_disk", "path": folder, "ms": ms} for folder, ms in slow.items()]
+
     @property
     def lasting(self) -> bool:
         """Whether a folder fails or is full."""

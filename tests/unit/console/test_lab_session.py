@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from milena.console import lab_place
-from milena.console.lab_place import LabNode, LabSession
+from milena.console.lab_place import LabNode, LabPlace, LabSession
 from milena.console.model import Model
 from milena.console.node_link import CommandError, NodeAway, NodeLink
+from milena.up import nodes_file
+from milena.up.layout import ClusterDir
 
 ROW: list[Any] = ["L", 0, 0, 5, 5, 7, -1, 700, [0, 0], 0, "", [], []]
 REGISTERED: list[Any] = [1, 0, 0, [1], [1], [], [], [], 0]
@@ -23,6 +26,8 @@ class Link:
         self.knows_session = False
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.transitions: list[dict[str, Any]] = []
+        self.faults: list[dict[str, Any]] = []
+        self.rules: list[dict[str, Any]] = []
 
     async def call(self, command: str, seconds: float, /, **arguments: Any) -> Any:
         self.asked.append((command, arguments))
@@ -32,7 +37,8 @@ class Link:
             page = {"first": not self.knows_session, **self.pages.pop(0)}
             self.knows_session |= page["next"] is None
             return page
-        return {"troubles": {"wall_ms": 1}, "follower_transitions": self.transitions}.get(command, [])
+        answers = {"faults": self.faults, "rules": self.rules, "follower_transitions": self.transitions}
+        return {"troubles": {"wall_ms": 1}, **answers}.get(command, [])
 
 
 def broker_page(*rows: list[Any], gone: Any = (), following: int | None = None, transitions: int = 0) -> dict[str, Any]:
@@ -147,3 +153,19 @@ async def test_a_node_that_refuses_the_end_is_no_error(model: Model) -> None:
             raise CommandError("no")
 
     await session_of(model, Refusing()).end()
+
+
+async def test_faults_of_a_node_end_with_its_process(model: Model, tmp_path: Path) -> None:
+    link = Link(broker_page())
+    link.faults = [{"command": "jump_clock", "ms": 5000}]
+    link.rules = [{"rule": 1, "command": "drop"}]
+    await session_of(model, link).round()
+    assert model.nodes["broker-1"]["faults"] == link.faults
+    assert model.rules == {"broker-1": link.rules}
+    cluster = ClusterDir(str(tmp_path))
+    down: Any = {"id": 1, "roles": ["broker"], "pid": None, "listeners": {}, "log.dirs": []}
+    nodes_file.write(cluster.nodes, [down])
+    place = LabPlace(cluster, cast("Any", None))
+    place.describe(place.nodes()["broker-1"], model)
+    assert model.nodes["broker-1"]["faults"] == []
+    assert model.rules == {}

@@ -95,7 +95,9 @@ async def test_a_tier_that_loses_objects_loses_the_log_of_a_copied_segment(troub
 async def test_a_store_gives_wrong_answers_until_the_fault_is_removed(odd: str, tmp_path: Path) -> None:
     """After the fault is removed, the store returns right answers."""
     troubles = TierTroubles(real_runtime(), f"{tmp_path}/lost")
+    assert troubles.active() == []
     troubles.set(away=False, delay=0.0, lose=0.0, odd=odd)
+    assert troubles.active() == [{"command": "break_tier", "away": False, "delay_ms": 0, "lose": 0, "odd": odd}]
     system = TroubledSystem(cast("FileSystem", Answering()), troubles)
     if odd in ("page", "short", "sizes"):
         assert system.cat_file("o") != b"an object"

@@ -74,6 +74,17 @@ def test_each_sync_on_a_slow_disk_takes_longer_until_it_is_healed(
     assert slept == [0.25] * 4
 
 
+def test_faults_of_a_disk_are_listed_as_commands_until_they_end(disk: FailingDisk) -> None:
+    assert disk.faults.active() == []
+    disk.faults.fail("/a")
+    disk.faults.fill("/b")
+    disk.faults.slow("/c", 0.07)
+    failing, full = {"command": "fail_disk", "path": "/a"}, {"command": "fill_disk", "path": "/b"}
+    assert disk.faults.active() == [failing, full, {"command": "slow_disk", "path": "/c", "ms": 70}]
+    disk.faults.slow("/c", 0)
+    assert disk.faults.active() == [failing, full]
+
+
 def test_a_power_loss_leaves_a_failing_disk_as_it_was_synced(tmp_path: Path) -> None:
     disk = LossyDisk(str(tmp_path / "spare"), [str(tmp_path)])
     (tmp_path / "d").mkdir()

@@ -265,6 +265,7 @@ class ProcessesPlace:
         return True
 
     def _unmount_folder(self) -> None:
+        self._folder.mkdir(exist_ok=True)  # a broker makes it with its first copy
         os.rename(self._folder, self._hidden)
         self._folder.mkdir()
 

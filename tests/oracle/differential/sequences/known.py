@@ -248,7 +248,7 @@ def _cursor_beyond_all(found: Found) -> bool:
     if found.key is not ApiKey.DESCRIBE_TOPIC_PARTITIONS or found.step.fields["cursor"] is None:
         return False
     index = found.step.fields["cursor"]["partition_index"]
-    return bool(index > _BEYOND) and found.line.startswith((".next_cursor: ", ".topics: "))
+    return bool(index > _BEYOND) and found.line.startswith((".next_cursor", ".topics: "))
 
 
 _BEYOND: Final = (1 << 31) - 1 - 2_000

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from milena.node.serving.control_http import ControlServer
     from milena.runtime.context import Runtime
     from milena.steering.lab import Lab
+    from milena.up.snapshots import Brokers
 
 CANNOT_START: Final = 1
 CODECS_AFTER: Final = 1.0
@@ -226,13 +227,14 @@ class NodeProcess:
         from milena.controller.server import Controller
 
         text = self._taken_resume("controller")
-        addresses = {} if text is None else json.loads(text)
+        brokers: Brokers = {"addresses": {}, "ended": []} if text is None else json.loads(text)
         return Controller(
             runtime,
             self._config,
             formatting=self._formatting,
             metrics=self._metrics,
-            moved={int(broker): (host, port) for broker, (host, port) in addresses.items()},
+            moved={int(broker): (host, port) for broker, (host, port) in brokers["addresses"].items()},
+            ended=brokers["ended"],
         )
 
     def _shared_log(self) -> SharedLog:

@@ -107,14 +107,14 @@ class Background:
 
     async def _watch_sessions(self) -> None:
         """Fence brokers whose sessions have expired, one at a time. If this process was suspended, heartbeats wait in
-        its
-        sockets: wait one more interval, so that they are read first."""
+        its sockets: wait for an interval without a suspension, so that they are read first."""
         interval = max(self._state.sessions.timeout / FENCE_CHECKS_PER_SESSION, 0.001)
         while True:
-            begun = self._clock.monotonic()
-            await self._clock.sleep(interval)
-            if self._clock.monotonic() - begun > 2 * interval:
+            suspended = True
+            while suspended:
+                begun = self._clock.monotonic()
                 await self._clock.sleep(interval)
+                suspended = self._clock.monotonic() - begun > 2 * interval
             while (result := expire_one(self._state, self._clock.monotonic())).response is not None:
                 self._log.warning("broker fenced, session expired", broker=result.response)
                 await self._metadata.write(result.records, atomic=result.atomic)

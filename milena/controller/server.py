@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import cached_property
 from socket import gethostname
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -22,6 +22,7 @@ from milena.controller.apis.table import controller_apis
 from milena.controller.background import Background
 from milena.controller.commands.activation import activation_records, registration_records
 from milena.controller.commands.brokers import with_addresses
+from milena.controller.commands.heartbeats import fence_gone
 from milena.controller.log.followers import Followers
 from milena.controller.log.formatting import Formatting, read_bootstrap, write_bootstrap
 from milena.controller.log.long_poll import LongPolls
@@ -82,9 +83,11 @@ class Controller:
         rules: Rules | None = None,
         apis: ApiTable | None = None,
         moved: Mapping[int, tuple[str, int]] | None = None,
+        ended: Collection[int] = (),
     ) -> None:
-        """Does no I/O. ``moved``: the addresses of brokers whose metadata is that of a snapshot, by id. Raises
-        ConfigError if ``controller.quorum.voters`` names other voters."""
+        """Does no I/O. ``moved``: the addresses of brokers whose metadata is that of a snapshot, by id. ``ended``: the
+        brokers whose incarnation in that metadata has ended. Raises ConfigError if ``controller.quorum.voters`` names
+        other voters."""
         self.runtime = runtime
         self.config = config
         self.node_id = NodeId(config.node_id)
@@ -110,6 +113,7 @@ class Controller:
             release=config.release,
         )
         self._moved = moved or {}
+        self._ended = ended
         self._formatting = formatting or Formatting.parse(release=config.release)
         self._tasks = runtime.new_tasks(f"controller {self.node_id}")
         self.log = get_logger("controller", node=self.node_id)
@@ -242,6 +246,8 @@ class Controller:
         metadata.write(activation_records(state, records))
         if self._moved:
             metadata.write(with_addresses(state, self._moved))
+        for broker in [one for one in state.image.brokers.values() if one.id in self._ended and not one.fenced]:
+            metadata.write(fence_gone(state, broker).records, atomic=False)
         endpoints = [self._endpoint_image(name, address) for name, address in self.advertised().items()]
         committed = metadata.write(registration_records(state, self.incarnation, endpoints, self.supported_features))
         state.sessions.activate(state.image.brokers.values(), self.runtime.clock.monotonic())

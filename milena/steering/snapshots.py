@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import time
 from threading import Thread
@@ -43,21 +42,20 @@ OUTGOING = ".replaced-"
 def snapshot(cluster: ClusterDir, path: str) -> None:
     """Write a snapshot of a cluster into a new folder, which stays empty after an error. The cluster may run or not.
     Raises UserError."""
-    path = snapshots.prepare(path)
+    path = snapshots.absolute(path)
     if path == cluster.path or path.startswith(cluster.path + os.sep):
         raise UserError(f"{path} is in the cluster's own directory: name a folder outside of it")
     entries = nodes_file.read(cluster.nodes) if locks.is_held(cluster.lock) else []
     try:
-        with locks.waiting(cluster.state_lock) if entries else contextlib.nullcontext():
+        with (
+            snapshots.begun(path),
+            locks.waiting(cluster.state_lock) if entries else contextlib.nullcontext(),
+        ):
             incarnations = _flushed(cluster, entries)
             with held([entry["pid"] for entry in entries if entry["pid"] is not None]):
                 snapshots.save(cluster, path, incarnations)
-    except BaseException as error:
-        for name in os.listdir(path):
-            _remove(os.path.join(path, name))
-        if isinstance(error, OSError):
-            raise UserError(f"the snapshot cannot be written: {reason_of(error)}") from None
-        raise
+    except OSError as error:
+        raise UserError(f"the snapshot cannot be written: {reason_of(error)}") from None
 
 
 def _flushed(cluster: ClusterDir, entries: Sequence[Entry]) -> dict[str, str]:
@@ -120,7 +118,7 @@ def _start_release(pids: Sequence[int], pipe: int) -> int:
 def restore(cluster: ClusterDir, path: str) -> Thread:
     """Put a running cluster back into the state of a snapshot of it, or of a cluster with the same nodes. All nodes run
     afterwards. Return the running thread that removes the replaced files. Raises UserError."""
-    path = os.path.abspath(os.path.expanduser(path))
+    path = snapshots.absolute(path)
     manifest = snapshots.read(path)
     if not locks.is_held(cluster.lock):
         raise UserError(f"no cluster runs in {cluster.path}")
@@ -224,7 +222,7 @@ class _Swaps:
         for source, target in self._places:
             incoming = target + INCOMING
             if os.path.lexists(incoming):  # of a restore that was interrupted
-                _remove(incoming)
+                snapshots.remove(incoming)
             immutable = self._tier is not None and os.path.dirname(target) == self._tier
             if os.path.isdir(source):
                 copier.tree(source, incoming, immutable=immutable)
@@ -245,12 +243,4 @@ class _Swaps:
             folder, name = os.path.split(target)
             for other in os.listdir(folder):
                 if other.startswith(name + OUTGOING):
-                    _remove(os.path.join(folder, other))
-
-
-def _remove(path: str) -> None:
-    if os.path.isdir(path):
-        shutil.rmtree(path, ignore_errors=True)  # another restore may remove it, too
-    else:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
+                    snapshots.remove(os.path.join(folder, other))

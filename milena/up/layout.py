@@ -73,7 +73,7 @@ class ClusterDir:
 
     def resume(self, node: str) -> str:
         """The file for the next start of a restored node, which is read once: the incarnation with which a broker
-        continues; the present addresses of the brokers for a controller."""
+        continues; the brokers' present addresses, and those that ended, for a controller."""
         return os.path.join(self.path, node, "resume")
 
     def create(self) -> None:

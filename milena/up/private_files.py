@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 
+SCRATCH = ".tmp"
+"""The ending of a file that is not finished."""
+
 
 def replace(path: str, text: str) -> None:
     """Replace ``path`` by a file with mode 0600. Raises OSError."""
-    scratch = f"{path}.tmp"
+    scratch = f"{path}{SCRATCH}"
     fd = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with open(fd, "w") as file:
         os.fchmod(fd, 0o600)  # the file may remain from a killed process, or the umask may remove more bits

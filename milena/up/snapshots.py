@@ -13,17 +13,20 @@ inode of its own before they change it (``runtime.files.RealFile``). Other progr
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import shutil
 
 from milena import VERSION
 from milena.command_line.errors import UserError, reason_of
-from milena.up import private_files, settings, tier_location
+from milena.up import locks, private_files, settings, tier_location
 from milena.up.layout import ClusterDir
 from milena.up.plan import nodes_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import TypedDict
 
     from milena.up.settings import Settings
@@ -34,6 +37,13 @@ if TYPE_CHECKING:
         name: str
         log_dirs: int
         incarnation: str | None
+
+    class Brokers(TypedDict):
+        """The brokers, for a controller that starts from a snapshot: their present addresses by id, and the ids of
+        those whose incarnation has ended."""
+
+        addresses: dict[int, tuple[str, int]]
+        ended: list[int]
 
     class Manifest(TypedDict):
         """The content of snapshot.json."""
@@ -46,6 +56,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 MANIFEST = "snapshot.json"
+UNFINISHED = f"{MANIFEST}{private_files.SCRATCH}"
 FICLONE = 0x40049409
 """The ioctl of Linux that clones a file (linux/fs.h)."""
 NO_CLONES = frozenset({errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM})
@@ -137,16 +148,58 @@ def closed_segments(names: list[str]) -> set[str]:
     return {base + suffix for base in bases[:-1] for suffix in SEGMENT_FILES}
 
 
-def prepare(path: str) -> str:
-    """Return the absolute path of a new snapshot. Raises UserError if the folder exists and is not empty."""
-    path = os.path.abspath(os.path.expanduser(path))
+def absolute(path: str) -> str:
+    """Return the path of a snapshot as the functions of this module need it."""
+    return os.path.abspath(os.path.expanduser(path))
+
+
+@contextlib.contextmanager
+def begun(path: str) -> Iterator[None]:
+    """Make the folder of a new snapshot; it is empty again after an error in the block. Raises UserError if the folder
+    has other content, or another process writes a snapshot there, and OSError.
+
+    The manifest has its temporary name from the start and gets its own at the end; it is locked in between. So the next
+    snapshot in this folder recognizes what a killed process has left, and removes it.
+    """
+    lock = _lock(path)
     try:
-        if os.path.lexists(path) and os.listdir(path):
-            raise UserError(f"{path} exists and is not empty: name another folder for the snapshot")
-        os.makedirs(path, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"the snapshot cannot be written: {reason_of(error)}") from None
-    return path
+        _empty(path, but=UNFINISHED)
+        yield
+    except BaseException:
+        _empty(path)
+        raise
+    finally:
+        os.close(lock)
+
+
+def _lock(path: str) -> int:
+    """Return the descriptor with the lock of the manifest that is not finished. Raises UserError, OSError."""
+    refusal = f"{path} exists and is not empty: name another folder for the snapshot"
+    if os.path.lexists(path) and (found := os.listdir(path)) and UNFINISHED not in found:
+        raise UserError(refusal)
+    os.makedirs(path, exist_ok=True)
+    lock = locks.acquire(os.path.join(path, UNFINISHED))
+    if lock is None:
+        raise UserError(f"{path}: another process writes a snapshot there")
+    if MANIFEST in os.listdir(path):  # finished by another process just now
+        os.close(lock)
+        raise UserError(refusal)
+    return lock
+
+
+def _empty(path: str, *, but: str | None = None) -> None:
+    for name in os.listdir(path):
+        if name != but:
+            remove(os.path.join(path, name))
+
+
+def remove(path: str) -> None:
+    """Remove a file or a tree, which another process may be removing, too."""
+    if os.path.isdir(path):
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
 
 
 def save(cluster: ClusterDir, path: str, incarnations: dict[str, str]) -> None:
@@ -216,7 +269,7 @@ def tier_folder(cluster: ClusterDir, options: Settings) -> str | None:
 
 def unpack(path: str, cluster: ClusterDir) -> None:
     """Make a new cluster's directory from a snapshot. Raises UserError if there is a cluster already."""
-    path = os.path.abspath(os.path.expanduser(path))
+    path = absolute(path)
     manifest = read(path)
     if cluster.exists():
         raise UserError(f"{cluster.path} holds a cluster already: --from makes a new one")
@@ -247,16 +300,24 @@ def _save_settings(source: ClusterDir, cluster: ClusterDir, *, has_tier: bool) -
 
 
 def resume(cluster: ClusterDir, node: SnapshotNode) -> None:
-    """Let a node's broker continue with its incarnation: it keeps its epoch, and its place in every ISR."""
+    """Let a node's broker continue with its incarnation: it keeps its epoch, and its place in every ISR. One that was
+    down begins a new incarnation."""
+    path = cluster.resume(node["name"])
     if node["incarnation"] is not None:
-        private_files.replace(cluster.resume(node["name"]), node["incarnation"] + "\n")
+        private_files.replace(path, node["incarnation"] + "\n")
+    else:
+        with contextlib.suppress(FileNotFoundError):  # of a restore that was interrupted
+            os.unlink(path)
 
 
 def move(cluster: ClusterDir, controller: str, addresses: dict[int, str]) -> None:
     """Let a controller replace the brokers' addresses of the snapshot by ``addresses``, ``host:port`` by id, before any
-    broker uses them: they may be those of another cluster."""
+    broker uses them: they may be those of another cluster. It fences the brokers that do not ``resume``: their next
+    incarnation may register at once, instead of a session timeout later."""
     import json
 
     parts = {number: address.rpartition(":") for number, address in addresses.items()}
     places = {number: (host.strip("[]"), int(port)) for number, (host, _, port) in parts.items()}
-    private_files.replace(cluster.resume(controller), json.dumps(places) + "\n")
+    ended = [number for number in places if not os.path.exists(cluster.resume(f"broker-{number}"))]
+    brokers: Brokers = {"addresses": places, "ended": ended}
+    private_files.replace(cluster.resume(controller), json.dumps(brokers) + "\n")

@@ -336,6 +336,16 @@ def test_a_node_that_fails_to_halt_does_not_keep_the_others_from_serving(prepare
     assert read(cluster, "orders", 35) == list(range(35))
 
 
+def test_a_broker_that_was_down_in_a_snapshot_serves_without_waiting_for_the_end_of_its_session(tmp_path: Path) -> None:
+    for_ever = {"broker.session.timeout.ms": "600000", "broker.connection.loss.fencing.enable": "false"}
+    topics = ["orders:1:2"]
+    with LocalCluster.start(tmp_path / "one", brokers=2, topics=topics, overrides=for_ever, lab=True) as cluster:
+        cluster.kill(2)
+        cluster.snapshot(tmp_path / "snapshot")
+        cluster.restore(tmp_path / "snapshot")
+        wait_until(lambda: len(partitions(cluster)["orders-0"]["isr"]) == 2, "both replicas to be in sync")
+
+
 def test_restores_and_resets_at_the_same_time_wait_for_each_other(prepared: tuple[LocalCluster, Path]) -> None:
     cluster, snapshot = prepared
     with ThreadPoolExecutor() as threads:

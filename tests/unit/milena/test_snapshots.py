@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -115,7 +117,8 @@ def test_a_cluster_with_a_tier_elsewhere_gets_its_own_folder_in_a_copy(tmp_path:
     segment.write_bytes(b"data")
     (tmp_path / "one" / "broker-1" / "data").mkdir(parents=True)
 
-    snapshots.save(source, snapshots.prepare(str(tmp_path / "snapshot")), {"broker-1": "incarnation"})
+    with snapshots.begun(str(tmp_path / "snapshot")):
+        snapshots.save(source, str(tmp_path / "snapshot"), {"broker-1": "incarnation"})
     snapshots.unpack(str(tmp_path / "snapshot"), target)
 
     made = settings.load(target)
@@ -136,8 +139,8 @@ def test_what_is_no_snapshot_is_refused(tmp_path: Path) -> None:
     (tmp_path / "snapshot.json").write_text('{"format": 2}')
     with pytest.raises(UserError, match="a snapshot of format 2, and this version reads 1"):
         snapshots.read(str(tmp_path))
-    with pytest.raises(UserError, match="exists and is not empty"):
-        snapshots.prepare(str(tmp_path))
+    with pytest.raises(UserError, match="exists and is not empty"), snapshots.begun(str(tmp_path)):
+        pass
 
 
 @pytest.mark.parametrize("ending", [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), KeyboardInterrupt()])
@@ -154,3 +157,59 @@ def test_an_unfinished_snapshot_is_removed(
     with pytest.raises(expected):
         write_snapshot(ClusterDir(str(tmp_path / "cluster")), str(tmp_path / "snapshot"))
     assert list((tmp_path / "snapshot").iterdir()) == [], "the same folder can be named again"
+
+
+def test_what_a_killed_snapshot_has_left_is_no_snapshot_and_is_replaced(tmp_path: Path) -> None:
+    cluster, folder = stopped_cluster(tmp_path), tmp_path / "snapshot"
+    writing = os.fork()
+    if not writing:
+        with snapshots.begun(str(folder)):
+            (folder / "broker-1").mkdir()
+            (folder / "broker-1" / "half").write_bytes(b"x")
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(writing, 0)
+    assert (folder / "broker-1" / "half").exists()
+    with pytest.raises(UserError, match="holds no snapshot"):
+        snapshots.read(str(folder))
+
+    write_snapshot(cluster, str(folder))
+
+    assert {path.name for path in folder.rglob("*")} == {"broker-1", "data", "remote", "settings", "snapshot.json"}
+    assert [node["name"] for node in snapshots.read(str(folder))["nodes"]] == ["controller-100", "broker-1"]
+    with pytest.raises(UserError, match="exists and is not empty"):
+        write_snapshot(cluster, str(folder))
+
+
+def test_a_snapshot_that_another_process_is_writing_stays(tmp_path: Path) -> None:
+    cluster, folder = stopped_cluster(tmp_path), tmp_path / "snapshot"
+    with snapshots.begun(str(folder)):
+        (folder / "settings").write_text("brokers=1")
+        with pytest.raises(UserError, match="another process writes a snapshot there"):
+            write_snapshot(cluster, str(folder))
+        assert (folder / "settings").exists()
+
+
+def stopped_cluster(tmp_path: Path) -> ClusterDir:
+    cluster = ClusterDir(str(tmp_path / "cluster"))
+    cluster.create()
+    options = settings.Settings()
+    options.brokers, options.controller_port, options.cluster_id = 1, 12345, "Some1Cluster2Id3Here4Q"
+    settings.save(cluster, options)
+    os.makedirs(cluster.data("broker-1"))
+    return cluster
+
+
+def test_a_controller_learns_which_brokers_do_not_continue(tmp_path: Path) -> None:
+    """Their next incarnation need not wait until a session of the former one ends."""
+    cluster = ClusterDir(str(tmp_path))
+    for name in ("controller-100", "broker-1", "broker-2"):
+        os.makedirs(cluster.folder(name))
+    Path(cluster.resume("broker-2")).write_text("of a restore that was interrupted")
+    for name, incarnation in (("broker-1", "incarnation"), ("broker-2", None)):
+        snapshots.resume(cluster, {"name": name, "log_dirs": 1, "incarnation": incarnation})
+    snapshots.move(cluster, "controller-100", {1: "localhost:1", 2: "[::1]:2"})
+    assert json.loads(Path(cluster.resume("controller-100")).read_text()) == {
+        "addresses": {"1": ["localhost", 1], "2": ["::1", 2]},
+        "ended": [2],
+    }
+    assert not Path(cluster.resume("broker-2")).exists()

@@ -10,7 +10,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib import resources
 from typing import Final
@@ -19,6 +19,10 @@ IMPORT: Final = re.compile(r'^import (\{[\w,\s]*\}) from "\./([\w.-]+)";$', re.M
 EXPORT: Final = re.compile(r"^export ((?:async )?function|class|const) (\w+)", re.MULTILINE)
 LEFT: Final = re.compile(r"^\s*(?:import|export)\s", re.MULTILINE)
 STYLES: Final = ("theme.css", "page.css")
+VENDORED: Final = "vendor/"
+LICENCES: Final = f"{VENDORED}LICENCES.txt"
+LICENCE: Final = re.compile(r"^\w+ \(([\w., -]+)\):", re.MULTILINE)
+"""The first line of a library's licence, with the names of its files."""
 
 
 def embedded(
@@ -41,6 +45,7 @@ def embedded(
     return "\n".join(
         [
             f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{escape(title)}</title>",
+            *(f"<!--\n{licence}\n-->" for licence in licences([*scripts, *styles])),
             f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
             f"<meta name='viewport' content='width=device-width, initial-scale=1'><style>{style}</style></head><body>",
             f"<div id='page'>{body}</div><noscript>The drawings of this page need JavaScript, which is off.</noscript>",
@@ -73,6 +78,22 @@ def _collect(name: str, found: dict[str, str], importing: tuple[str, ...]) -> No
         line = text[left.start() :].strip().splitlines()[0]
         raise ValueError(f"{name}: not in a form that can be joined: {line}")
     found[name] = f'modules["{name}"] = (() => {{\n{text}\nreturn {{ {exported} }};\n}})();'
+
+
+def licences(names: Iterable[str]) -> list[str]:
+    """Return the licences of the libraries of other projects among files that the console serves: a copy must contain
+    them. Raises ValueError if a library has none."""
+    vendored = {name.removeprefix(VENDORED) for name in names if name.startswith(VENDORED)}
+    if not vendored:
+        return []
+    text = static(LICENCES)
+    found = list(LICENCE.finditer(text))
+    texts = {}
+    for begun, ended in zip(found, [*(one.start() for one in found[1:]), len(text)], strict=True):
+        texts[text[begun.start() : ended].strip()] = vendored.intersection(begun[1].split(", "))
+    if missing := vendored.difference(*texts.values()):
+        raise ValueError(f"{LICENCES} does not name {', '.join(sorted(missing))}")
+    return [licence for licence, files in texts.items() if files]
 
 
 def static(name: str) -> str:

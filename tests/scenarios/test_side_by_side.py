@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from html import escape
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from milena.command_line.errors import UserError
 from milena.commands.scenario.command import main
 from milena.lab.scenarios.comparing.side_by_side import PACKAGE, all_tables, load_table, measured, table_of
 from milena.lab.scenarios.played import PlayedRun
@@ -25,6 +28,26 @@ def data(name: str = "kip903") -> dict[str, Any]:
 def test_every_table_is_as_expected(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", name]) == 0
     assert capsys.readouterr().out.endswith(f"{name}: as expected, {len(data(name)['rows'])} runs\n")
+
+
+def test_tables_are_written_as_a_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "page.html"
+    assert main(["compare", "kip903", "--html", str(page)]) == 0
+    text, table = page.read_text(), load_table("kip903")
+    assert f"<h1>{escape(table.title)}</h1>" in text and "✓ as expected" in text
+    assert all(escape(row.name) in text and row.script.id in text for row in table.rows)
+    assert all(escape(one) in text for one in (table.note, *table.columns, *table.remarks, *table.elsewhere))
+    content = data()
+    content["rows"][0]["expect"] = {"lost records": 99}
+    monkeypatch.setattr("milena.commands.scenario.compare.load_table", lambda _: table_of(content))
+    assert main(["compare", "kip903", "--html", str(page)]) == 1
+    assert "✗ 1 differences" in page.read_text() and "expected 99" in page.read_text()
+    shown = capsys.readouterr().out
+    with pytest.raises(UserError, match="cannot write"):
+        main(["compare", "kip903", "--html", str(tmp_path / "missing" / "page.html")])
+    assert shown and not capsys.readouterr().out
 
 
 def test_a_wrong_number_is_reported_with_its_row() -> None:

@@ -61,6 +61,7 @@ COMPARE = CommandLine(
         Option("--on", f"{SIMULATION}: one process, virtual time; {PROCESSES}: a cluster of real ones", "WORLD"),
         Option("--seed", "of the simulation", "N", default=0, convert=int),
         JSON,
+        Option("--html", "also write the tables to FILE as a page; it needs no network", "FILE"),
     ],
     [Positional("TABLE", "kip279, kip405, kip903, kip1272 (default: all)", many=True)],
     ["milena scenario compare kip903", "milena scenario compare kip279 --json"],

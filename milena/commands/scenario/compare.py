@@ -7,12 +7,14 @@ import os
 import tempfile
 import textwrap
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from typing import Final
 
 from milena.command_line.errors import UserError
+from milena.command_line.files import check_writable, write_text
 from milena.command_line.options import Values
 from milena.command_line.table import say, show_json
+from milena.commands.scenario.pages import page_of_tables
+from milena.commands.scenario.showing import case_columns, remarks
 from milena.lab.scenarios.comparing.side_by_side import (
     MeasuredRow,
     SideBySide,
@@ -37,19 +39,21 @@ def compare(values: Values, world: str) -> int:
         tables = [load_table(name.replace("-", "").lower()) for name in values.table or all_tables()]
     except ScriptError as error:
         raise UserError(str(error)) from None
+    if values.html is not None:
+        check_writable(values.html)
     quiet_logs()
-    documents, failed = [], False
+    found: list[tuple[SideBySide, Sequence[MeasuredRow]]] = []
     for table in tables:
         rows = [measured(table, row, _played(row.script, world, values.seed)) for row in table.rows]
-        wrong = [one for row in rows for one in row.wrong()]
-        failed = failed or bool(wrong)
-        documents.append(_fields(table, world, rows))
+        found.append((table, rows))
         if not values.json:
-            for line in _lines(table, rows, wrong):
+            for line in _lines(table, rows):
                 say(line)
     if values.json:
-        show_json(documents)
-    return 1 if failed else 0
+        show_json([_fields(table, world, rows) for table, rows in found])
+    if values.html is not None:
+        write_text(values.html, page_of_tables(found))
+    return 1 if any(row.wrong() for _, rows in found for row in rows) else 0
 
 
 def _played(script: Script, world: str, seed: int) -> PlayedRun:
@@ -80,26 +84,22 @@ def _fields(table: SideBySide, world: str, rows: Sequence[MeasuredRow]) -> dict[
     }
 
 
-def _lines(table: SideBySide, rows: Sequence[MeasuredRow], wrong: Sequence[str]) -> Iterator[str]:
+def _lines(table: SideBySide, rows: Sequence[MeasuredRow]) -> Iterator[str]:
     yield f"{table.title} ({table.document})"
     yield ""
     if table.note:
         yield from textwrap.wrap(table.note, WIDTH)
-    for case, members in groupby(rows, key=lambda row: row.row.case):
-        of_case = list(members)
+    for case, columns in case_columns(table, rows):
         yield ""
         yield case
-        columns = {"": [row.row.name for row in of_case]}
-        columns |= {column: [str(row.values[column]) for row in of_case] for column in table.columns}
-        columns["scenario"] = [f"{row.row.script.id} ({row.row.script.variant})" for row in of_case]
         yield from (f"  {line}" for line in side_by_side(columns).splitlines())
-    for title, texts in (("What the numbers do not confirm:", table.remarks), ("Not run:", table.elsewhere)):
-        if texts:
-            yield ""
-            yield title
+    for title, texts in remarks(table):
+        yield ""
+        yield f"{title}:"
         for text in texts:
             yield from textwrap.wrap(text, WIDTH, initial_indent="- ", subsequent_indent="  ")
     yield ""
+    wrong = [one for row in rows for one in row.wrong()]
     for one in wrong:
         yield f"wrong: {one}"
     yield f"{table.id}: {'FAILED' if wrong else 'as expected'}, {len(rows)} runs"

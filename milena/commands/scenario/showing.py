@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Final
 
 from milena.lab.scenarios.actions import action_line
 from milena.lab.scenarios.comparing.algorithms import ALGORITHMS
 from milena.lab.scenarios.comparing.cases import Case, Comparison
 from milena.lab.scenarios.comparing.runs import Compared, Result
+from milena.lab.scenarios.comparing.side_by_side import MeasuredRow, SideBySide
 from milena.lab.scenarios.events import EventKind
 from milena.lab.scenarios.played import PlayedStep
 from milena.lab.scenarios.reading import IN_TIER
@@ -19,6 +21,23 @@ from milena.lab.scenarios.tables import Table, side_by_side
 from milena.lab.scenarios.vocabulary import OTHERS
 
 WIDTH: Final = 100
+
+
+def case_columns(table: SideBySide, rows: Sequence[MeasuredRow]) -> Iterator[tuple[str, dict[str, list[str]]]]:
+    """Yield each case of a table of `milena scenario compare` with its columns."""
+    for case, members in groupby(rows, key=lambda row: row.row.case):
+        of_case = list(members)
+        columns = {"": [row.row.name for row in of_case]}
+        columns |= {column: [str(row.values[column]) for row in of_case] for column in table.columns}
+        columns["scenario"] = [f"{row.row.script.id} ({row.row.script.variant})" for row in of_case]
+        yield case, columns
+
+
+def remarks(table: SideBySide) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield the titles and sentences below a table."""
+    for title, texts in (("What the numbers do not confirm", table.remarks), ("Not run", table.elsewhere)):
+        if texts:
+            yield title, texts
 
 
 def described(data: Fields, script: Script) -> Iterator[str]:

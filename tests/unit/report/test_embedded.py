@@ -51,6 +51,17 @@ def test_data_cannot_end_its_element(files: dict[str, str]) -> None:
     assert "<title>&lt;title&gt;</title>" in text
 
 
+def test_a_page_contains_the_licences_of_the_libraries_in_it_and_no_others(files: dict[str, str]) -> None:
+    files |= {"a.js": "", "vendor/b.js": "", "vendor/b.css": "", "vendor/c.js": "", "vendor/d.js": ""}
+    files["vendor/LICENCES.txt"] = "About.\n\nB (b.js, b.css):\nThe B License (B)\n\nC (c.js): C's.\n"
+    text = embedded("page", "a.js", {}, scripts=("vendor/b.js",), styles=("vendor/b.css",))
+    assert "<!--\nB (b.js, b.css):\nThe B License (B)\n-->" in text
+    assert "C's." not in text
+    assert "<!--" not in embedded("page", "a.js", {})
+    with pytest.raises(ValueError, match=r"does not name d\.js"):
+        embedded("page", "a.js", {}, scripts=("vendor/d.js",))
+
+
 def test_the_policy_names_the_scripts_and_forbids_all_else(files: dict[str, str]) -> None:
     files["a.js"] = ""
     text = embedded("page", "a.js", {})

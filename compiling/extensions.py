@@ -25,8 +25,8 @@ _OPTIONS: Final = (
     "--disable-error-code=import-untyped",
 )
 _LEAN: Final = ["-fvisibility=hidden", "-fno-asynchronous-unwind-tables", "-ffunction-sections"]
-_LINKED_LEAN: Final = ["-Wl,--gc-sections", "-Wl,-O1"]
-"""Flags for fewer resident pages of the library, and direct calls between its functions."""
+_LINKED_LEAN: Final = ["-Wl,--gc-sections", "-Wl,-O1", "-Wl,-s"]
+"""Flags for fewer resident pages of the library, direct calls between its functions, and no symbols of its own."""
 
 
 def extensions(root: Path) -> list[Extension]:

@@ -4,11 +4,12 @@ Usage: python .ci/containers.py base|image|tests|stop FOLDER
        python .ci/containers.py run FOLDER pytest|python ARGUMENTS
 
 ``base`` makes `milena-base` by debootstrap, ``image`` builds `milena-kafka` on it, in compiled form if this machine has
-the same Python and a C compiler; ``tests`` builds also `milena-kafka-s3`, with the extra s3, `milena-moto`, a store for
-profile s3, and `milena-kcat`, a client for profile clients. Each does what is missing before it. If no engine answers
-(DOCKER_HOST, or the default), one is started, with everything that it keeps in FOLDER, and ``stop`` ends it. The last
-line of standard output is the engine's address, for DOCKER_HOST. ``run`` does what ``tests`` does, and
-runs a command with that address. Ends with 77 and the reason if this machine cannot do it, and with 1 if a build fails.
+the same Python and a C compiler; ``tests`` builds also `milena-kafka-s3` and `milena-kafka-console`, with these extras,
+`milena-moto`, a store for profile s3, and `milena-kcat`, a client for profile clients. Each does what is missing before
+it. If no engine answers (DOCKER_HOST, or the default), one is started, with everything that it keeps in FOLDER, and
+``stop`` ends it. The last line of standard output is the engine's address, for DOCKER_HOST. ``run`` does what ``tests``
+does, and runs a command with that address. Ends with 77 and the reason if this machine cannot do it, and with 1 if a
+build fails.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from hashlib import sha256
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-BASE, IMAGE, S3, MOTO, KCAT = "milena-base", "milena-kafka", "milena-kafka-s3", "milena-moto", "milena-kcat"
+BASE, MOTO, KCAT = "milena-base", "milena-moto", "milena-kcat"
+IMAGE, S3, CONSOLE = "milena-kafka", "milena-kafka-s3", "milena-kafka-console"
 MOTO_VERSION = "5.2.3"
 """As in docker-compose.yml."""
 SUITE = "bookworm"
@@ -79,6 +81,7 @@ def prepare(what: str, folder: Path, command: Sequence[str]) -> int:
             make_image(folder, IMAGE)
         if what in ("tests", "run"):
             make_image(folder, S3, "s3")
+            make_image(folder, CONSOLE, "console")
             make_store(folder)
             make_kcat(folder)
     except Cannot as reason:

@@ -124,6 +124,8 @@ class NodeProcess:
             failure = failure or error
         if self._cluster is not None:
             nodes_file.mark_down(self._cluster.nodes, self._config.node_id, os.getpid())
+        elif self._lab_dir is not None and self._has_served:
+            nodes_file.mark_down(self._lab_dir.nodes, self._config.node_id, os.getpid())
         return self._end(failure or self._unreached)
 
     def _end(self, failure: Exception | str | None) -> int:
@@ -294,8 +296,9 @@ class NodeProcess:
             for role in self._roles
             for name, (host, port) in role.bound_listeners.items()
         }
-        if self._cluster is not None and not self._is_child:
-            nodes_file.renew(self._cluster.nodes, self._entry(listeners))
+        listed = self._cluster or self._lab_dir
+        if listed is not None and not self._is_child:
+            nodes_file.renew(listed.nodes, self._entry(listeners))
         self._report(channel.READY)
         if not self._is_child:
             shown = " ".join(f"{name}://{address}" for name, address in listeners.items())

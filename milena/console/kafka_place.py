@@ -47,9 +47,6 @@ class KafkaPlace:
     async def read_groups(self, model: Model) -> None:
         await read_groups(self.client, model)
 
-    def node_socket(self, name: str) -> str:
-        raise LookupError(name)
-
 
 class KafkaSource:
     """The brokers of the cluster, which are asked together."""

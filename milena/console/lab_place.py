@@ -1,11 +1,11 @@
-"""The cluster in a directory, or in a folder with the sockets of its nodes: its state by lab commands."""
+"""The cluster in a directory, or nodes of a lab without `milena up`: its state by lab commands."""
 
 from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from milena.client.cluster import Cluster
@@ -13,6 +13,8 @@ from milena.console.groups import read_groups
 from milena.console.model import Json, Key, Model
 from milena.console.node_link import CommandError, NodeAway, NodeLink, linked
 from milena.console.places import Watched
+from milena.node.links.outgoing import ChannelError
+from milena.protocol.errors import KafkaError
 from milena.up import nodes_file, processes
 from milena.up.layout import ClusterDir
 
@@ -25,6 +27,9 @@ INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 """The topics that Kafka calls internal."""
 MOST_TRANSITIONS: Final = 200
 """Changes of followers' states of one round that are events of their own."""
+LONE_LIMITS: Final = (
+    "The nodes have no `milena up`: their processes cannot be controlled, and there are no resets and snapshots"
+)
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -34,10 +39,17 @@ class LabNode:
     def __init__(self, entry: Entry, socket: str) -> None:
         self.entry = entry
         self.socket = socket
+        self.answers: bool | None = None
+        """Whether the node has answered the last time; None if it was not asked yet."""
 
     @property
     def name(self) -> str:
         return nodes_file.name_of(self.entry)
+
+    @property
+    def pid(self) -> int | None:
+        """Its process; None if it is down."""
+        return self.entry["pid"] if self.state != "down" else None
 
     @property
     def state(self) -> str:
@@ -54,12 +66,32 @@ class LabNode:
 
     @asynccontextmanager
     async def session(self, model: Model) -> AsyncIterator[LabSession]:
-        async with linked(self.socket, self.name) as link:
-            session = LabSession(self, link, model)
-            try:
-                yield session
-            finally:
-                await session.end()
+        try:
+            async with linked(self.socket, self.name) as link:
+                session = LabSession(self, link, model)
+                try:
+                    yield session
+                finally:
+                    await session.end()
+        except NodeAway:
+            self.answers = False
+            raise
+
+
+class LoneNode(LabNode):
+    """A node without `milena up`, as in a container. Its process id means nothing here, so that it counts as down if it
+    does not answer."""
+
+    @property
+    def pid(self) -> None:
+        return None
+
+    @property
+    def state(self) -> str:
+        return {None: "starting", True: "up", False: "down"}[self.answers]
+
+    def is_answering(self) -> bool:
+        return True
 
 
 class LabSession:
@@ -82,6 +114,7 @@ class LabSession:
         except NodeAway:
             self._broken = True
             raise
+        self._node.answers = True
 
     async def end(self) -> None:
         """Let the node forget the session."""
@@ -170,22 +203,22 @@ class LabSession:
 
 
 class LabPlace:
-    """A cluster of `milena up --lab`."""
+    """A cluster of `milena up --lab`, or nodes of a lab without `milena up`."""
 
-    def __init__(self, cluster: ClusterDir, client: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, folders: Sequence[ClusterDir], client: Cluster, kind: type[LabNode] = LabNode) -> None:
+        """``folders``: those with nodes.json and the nodes' sockets."""
+        self._folders = folders
+        self._kind = kind
         self.client = client
         self._known: dict[str, LabNode] = {}
 
     def nodes(self) -> Mapping[str, LabNode]:
-        for entry in nodes_file.read(self._cluster.nodes):
-            name = nodes_file.name_of(entry)
-            known = self._known.setdefault(name, LabNode(entry, self.node_socket(name)))
-            known.entry = entry
+        for folder in self._folders:
+            for entry in nodes_file.read(folder.nodes):
+                name = nodes_file.name_of(entry)
+                known = self._known.setdefault(name, self._kind(entry, folder.socket(name)))
+                known.entry = entry
         return self._known
-
-    def node_socket(self, name: str) -> str:
-        return self._cluster.socket(name)
 
     def describe(self, watched: Watched, model: Model) -> None:
         node = self._known[watched.name]
@@ -194,6 +227,9 @@ class LabPlace:
             model.set_rules(node.name, [])
 
     async def read_groups(self, model: Model) -> None:
+        if not model.cluster.get("id"):
+            with suppress(KafkaError, ChannelError):
+                model.cluster["id"] = (await self.client.metadata()).cluster_id or ""
         await read_groups(self.client, model)
 
 
@@ -210,14 +246,14 @@ def described(node: LabNode, former: Json | None) -> Json:
         "id": entry["id"],
         "role": ",".join(entry["roles"]),
         "state": state,
-        "pid": entry["pid"] if state != "down" else None,
+        "pid": node.pid,
         "address": next(iter(entry["listeners"].values()), ""),
         "log_dirs": entry["log.dirs"],
-        "memory": _memory(entry["pid"]) if state != "down" else None,
+        "memory": None if node.pid is None else _memory(node.pid),
     }
 
 
-def _memory(pid: int | None) -> int | None:
+def _memory(pid: int) -> int | None:
     """Return the resident memory of a process in whole MiB, as bytes; None if the system does not say."""
     try:
         with open(f"/proc/{pid}/statm") as file:

@@ -87,8 +87,9 @@ def _as_text(command: str, given: dict[str, Any]) -> str:
 async def commands(context: Shared) -> dict[str, dict[str, Any]]:
     """The commands of each node, with their arguments, what they return, and how to undo them."""
     nodes = {name: node for name, node in context.place.nodes().items() if isinstance(node, LabNode)}
+    possible = [one for one in CATALOG.values() if context.directory is not None or not one.of_process]
     return {
-        name: {"commands": {one.name: described_as_json(one) for one in CATALOG.values() if has(node, one)}}
+        name: {"commands": {one.name: described_as_json(one) for one in possible if has(node, one)}}
         for name, node in nodes.items()
     }
 

@@ -44,6 +44,3 @@ class Place(Protocol):
 
     async def read_groups(self, model: Model) -> None:
         """Enter the consumer groups into the model. Errors of the cluster are no errors of this call."""
-
-    def node_socket(self, name: str) -> str:
-        """Return the path of a node's socket for lab commands. Raises LookupError for an unknown node."""

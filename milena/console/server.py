@@ -23,7 +23,7 @@ from milena.console.application import application
 from milena.console.context import Context
 from milena.console.guard import cookie_name
 from milena.console.kafka_place import LIMITS, KafkaPlace
-from milena.console.lab_place import LabPlace, broker_addresses
+from milena.console.lab_place import LONE_LIMITS, LabPlace, LoneNode, broker_addresses
 from milena.console.model import Json, Model
 from milena.console.places import Place
 from milena.console.transport import Http
@@ -52,6 +52,8 @@ def run(values: Values) -> int:
     if values.bootstrap_server:
         cluster, directory = ClusterDir(values.dir), None
         private_files.make_folder(cluster.path)
+    elif values.lab:
+        raise UserError("--lab needs --bootstrap-server; a cluster of `milena up` has --dir")
     else:
         cluster = directory = known(values.dir)
     token = http_files.token(cluster.http_token)
@@ -81,17 +83,20 @@ def bind(host: str, port: int) -> socket.socket:
 def cluster_of(directory: ClusterDir | None, values: Values, runtime: Runtime) -> tuple[Place, Json]:
     """Return the cluster's place, and its description for the state."""
     given = values.bootstrap_server
+    lone = [ClusterDir(folder) for folder in values.lab.split(",") if folder]
     addresses = parse_addresses(given) if directory is None else [*broker_addresses(directory)]
     client = Cluster(runtime, addresses, f"milena-http-{secrets.token_hex(3)}", request_timeout=10.0)
     described: Json = {
         "id": "" if directory is None else load(directory).cluster_id,
         "dir": None if directory is None else directory.path,
-        "lab": directory is not None,
+        "lab": directory is not None or bool(lone),
         "version": VERSION,
-        "limits": LIMITS if directory is None else "",
+        "limits": "" if directory is not None else LONE_LIMITS if lone else LIMITS,
         "bootstrap": ",".join(f"{bracketed(host)}:{number}" for host, number in addresses),
     }
-    return (KafkaPlace(client) if directory is None else LabPlace(directory, client)), described
+    if directory is not None:
+        return LabPlace([directory], client), described
+    return (LabPlace(lone, client, LoneNode) if lone else KafkaPlace(client)), described
 
 
 async def _serve(

@@ -23,7 +23,7 @@ from milena.command_line.errors import UserError
 
 DEFAULT_DIR = "milena-data"
 LAB = "MILENA_LAB"
-"""Environment variable of a container: the folder with the socket of its one node."""
+"""Environment variable of a container: the folder with the socket of its one node, and a nodes.json that lists it."""
 
 
 class ClusterDir:

@@ -27,7 +27,8 @@ def project(engine: None) -> Callable[..., Project]:
     command = compose_command()
     if command is None:
         pytest.skip("there is neither Compose v2 nor docker-compose (Debian: apt-get install docker-compose)")
-    names = ("PORT_1", "PORT_2", "PORT_3", "METRICS_PORT_CONTROLLER", *(f"METRICS_PORT_{n}" for n in (1, 2, 3)))
+    metrics = ("METRICS_PORT_CONTROLLER", *(f"METRICS_PORT_{number}" for number in (1, 2, 3)))
+    names = ("PORT_1", "PORT_2", "PORT_3", "HTTP_PORT", *metrics)
 
     def make(
         name: str,

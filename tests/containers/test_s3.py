@@ -52,7 +52,7 @@ def test_records_are_in_the_bucket_and_read_from_there_after_a_broker_is_killed(
     write(cluster, "old", 4000, width=1000)
     killed = cluster.container(f"broker-{leader(cluster, 'old')}")
     wait_until(lambda: objects(killed) >= 3, "no three segments are in the bucket", 120)
-    local = ("sh", "-c", "ls /var/lib/kafka/data/old-0/00000000000000000000.log 2>/dev/null; true")
+    local = ("sh", "-c", "ls /var/lib/kafka/data/log/old-0/00000000000000000000.log 2>/dev/null; true")
     wait_until(lambda: not killed.run(*local), "the first segment is still local", 120)
     docker("kill", killed.id)
     inside = "broker-1:9092,broker-2:9092,broker-3:9092"

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from milena.steering.lab import POWER_OFF_EXIT
+from milena.testing.local_cluster import MILENA
 from tests.wire.command import milena, node, refused, without_kafka
+from tests.wire.http_client import HttpClient, until_ready
 from tests.wire.properties import combined, variables, write
+from tests.wire.waiting import wait_until
 
 
 def test_a_single_node_is_controlled_by_name_or_id(tmp_path: Path) -> None:
@@ -24,6 +32,39 @@ def test_a_single_node_is_controlled_by_name_or_id(tmp_path: Path) -> None:
         assert refused("lab", "1", "hodl", env=env).startswith("no command 'hodl' (did you mean hold?); there are ")
         assert milena("lab", "1", "power_off", env=env).out == ""
         assert running.process.wait(20) == POWER_OFF_EXIT
+
+
+@contextmanager
+def served(*options: str) -> Iterator[None]:
+    """A `milena http` with these options."""
+    with subprocess.Popen([*MILENA, "http", *options], stderr=subprocess.PIPE, text=True) as server:
+        try:
+            until_ready(server)
+            yield
+        finally:
+            server.terminate()
+    assert server.returncode == 0
+
+
+def test_lone_nodes_are_asked_and_controlled_over_http_through_their_sockets(tmp_path: Path) -> None:
+    pytest.importorskip("fastapi", reason="needs the extra console")
+    lab, files = str(tmp_path / "lab"), str(tmp_path / "files")
+    asked = ["--lab", f"{tmp_path}/none,{lab}", "--dir", files, "--port", "0"]
+    with (
+        node(tmp_path, write(tmp_path, combined(tmp_path)), "--lab", lab) as running,
+        served("-b", running.address, *asked),
+    ):
+        http = HttpClient(files)
+        http.ok("/api/nodes/broker-1/slow_disk", "POST", {"ms": 2})
+        state = http.ok("/api/state")
+        found = state["nodes"]["broker-1"]
+        assert (found["state"], found["pid"], found["log_dirs"]) == ("up", None, [f"{tmp_path}/data"])
+        assert found["faults"] == [{"command": "slow_disk", "path": f"{tmp_path}/data", "ms": 2}]
+        assert (state["cluster"]["lab"], state["cluster"]["dir"]) == (True, None)
+        assert "kill" not in http.ok("/api/commands")["broker-1"]["commands"]
+        running.process.terminate()
+        wait_until(lambda: http.ok("/api/nodes")["broker-1"]["state"] == "down", "the node is not shown as down")
+    assert refused("http", "--lab", lab).startswith("--lab needs --bootstrap-server")
 
 
 def test_the_folder_of_a_lab_is_absolute_and_beside_the_log_directories(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import { get, post, remove } from "./requests.js";
 import { go } from "./choice.js";
 import { grouped, RULES, titleOf, typed, UNDONE_BY } from "./commands.js";
 import { act, useAnswer, useChanges } from "./hooks.js";
-import { command, faultText, isPossible } from "./nodes.js";
+import { command, faultText, hasProcesses, isPossible } from "./nodes.js";
 import { Elections } from "./partition.js";
 import { html, useState } from "./vendor/htm-preact.js";
 
@@ -68,9 +68,10 @@ function Moves({ state }) {
 export function activeFaults(state) {
   /** @type {Active[]} */
   const found = [];
+  const steered = hasProcesses(state);
   for (const [name, node] of Object.entries(state.nodes)) {
     if (node.state === "paused") found.push({ node: name, text: "paused", undo: "Resume", end: () => command(name, "resume") });
-    if (node.state === "down") found.push({ node: name, text: "down", undo: "Start", end: () => command(name, "start") });
+    if (node.state === "down") found.push({ node: name, text: "down", undo: "Start", end: steered ? () => command(name, "start") : null });
     for (const link of node.links ?? []) {
       const text = `link with ${link.peer} cut, direction ${link.direction}`;
       found.push({ node: name, text, undo: "Heal", end: () => act(`Heal ${name} and ${link.peer}`, post(`/api/nodes/${name}/heal`, { peer: link.peer })) });

@@ -35,6 +35,9 @@ export function isPossible(command, state) {
   return state === "up";
 }
 
+/** Whether the nodes have a `milena up`, which controls their processes. @param {import("./types.js").State | null} state */
+export const hasProcesses = (state) => (state?.cluster.dir ?? null) !== null;
+
 /**
  * @param {string} name
  * @param {keyof typeof PROCESS} command
@@ -71,14 +74,15 @@ export function faultText({ command, ...given }) {
 export function Nodes({ store }) {
   useChanges(store, ["nodes", "rules"]);
   const { nodes = {}, rules = {} } = store.state ?? {};
+  const steered = hasProcesses(store.state);
   const names = Object.keys(nodes).sort((one, other) => one.localeCompare(other, "en", { numeric: true }));
   return html`<section aria-label="Nodes" class="nodes">
-    ${names.map((name) => html`<${Card} key=${name} name=${name} node=${nodes[name]} rules=${rules[name]?.length ?? 0} />`)}
+    ${names.map((name) => html`<${Card} key=${name} name=${name} node=${nodes[name]} steered=${steered} rules=${rules[name]?.length ?? 0} />`)}
   </section>`;
 }
 
-/** @param {{name: string, node: Node, rules: number}} properties */
-function Card({ name, node, rules }) {
+/** @param {{name: string, node: Node, steered: boolean, rules: number}} properties */
+function Card({ name, node, steered, rules }) {
   const troubles = troublesOf(node);
   const isBroker = node.role.includes("broker");
   const memory = node.memory ? `, ${Math.round(node.memory / 1e6)} MB` : "";
@@ -91,7 +95,7 @@ function Card({ name, node, rules }) {
     ${troubles.length > 0 && html`<p class="bad">✗ ${troubles.join(", ")}</p>`}
     ${rules > 0 && html`<p class="warn">⚑ ${rules} fault ${rules === 1 ? "rule" : "rules"}</p>`}
     <p class="buttons">
-      ${OFFERED[node.state].map((one) => html`<button key=${one} type="button" title=${PROCESS[one].about} onClick=${() => command(name, one)}>${PROCESS[one].title}<span class="hidden-text"> ${name}</span></button>`)}
+      ${steered && OFFERED[node.state].map((one) => html`<button key=${one} type="button" title=${PROCESS[one].about} onClick=${() => command(name, one)}>${PROCESS[one].title}<span class="hidden-text"> ${name}</span></button>`)}
       <a href=${`#/faults?node=${name}`}>Faults<span class="hidden-text"> of ${name}</span></a>
     </p>
   </article>`;

@@ -58,7 +58,7 @@ export {};
  * @property {string} stream
  * @property {number} time_ms
  * @property {number} interval_ms
- * @property {{id: string, dir: string, lab: boolean, bootstrap: string, version: string, limits: string}} cluster
+ * @property {{id: string, dir: string | null, lab: boolean, bootstrap: string, version: string, limits: string}} cluster
  * @property {Record<string, Node>} nodes
  * @property {Record<string, Topic>} topics
  * @property {Record<string, Group>} groups

@@ -165,7 +165,7 @@ async def test_faults_of_a_node_end_with_its_process(model: Model, tmp_path: Pat
     cluster = ClusterDir(str(tmp_path))
     down: Any = {"id": 1, "roles": ["broker"], "pid": None, "listeners": {}, "log.dirs": []}
     nodes_file.write(cluster.nodes, [down])
-    place = LabPlace(cluster, cast("Any", None))
+    place = LabPlace([cluster], cast("Any", None))
     place.describe(place.nodes()["broker-1"], model)
     assert model.nodes["broker-1"]["faults"] == []
     assert model.rules == {}

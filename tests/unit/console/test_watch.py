@@ -68,9 +68,6 @@ class OneNode:
 
     async def read_groups(self, model: Model) -> None: ...
 
-    def node_socket(self, name: str) -> str:
-        raise LookupError(name)
-
 
 @asynccontextmanager
 async def watching(place: OneNode, errors: list[Exception] | None = None) -> AsyncIterator[Watch]:

@@ -12,6 +12,7 @@ from anyio.abc import ByteStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from milena.steering.addresses import address
+from milena.steering.listener import TIMED_OUT
 
 LONGEST_ANSWER: Final = 64 << 20
 """Bytes of one answer."""
@@ -19,6 +20,10 @@ LONGEST_ANSWER: Final = 64 << 20
 
 class CommandError(Exception):
     """The node refused a command; the message says why."""
+
+
+class CommandTimeout(CommandError):
+    """A command that waits did not see its condition in time."""
 
 
 class NodeAway(Exception):
@@ -48,7 +53,8 @@ class NodeLink:
         except anyio.DelimiterNotFound:
             raise NodeAway(f"{self._name}: the answer to {command} is longer than {LONGEST_ANSWER} bytes") from None
         if "error" in answer:
-            raise CommandError(str(answer["error"]))
+            kind = CommandTimeout if answer.get("code") == TIMED_OUT else CommandError
+            raise kind(str(answer["error"]))
         return answer["ok"]
 
 

@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from milena.console.context import Context, Shared, not_found
 from milena.console.lab_place import LabNode
-from milena.console.node_link import CommandError, NodeAway, call_once
+from milena.console.node_link import CommandTimeout, NodeAway, call_once
+from milena.console.state_types import RuleState, answered
 from milena.node.serving.lab_catalog import CATALOG, RULES
 from milena.node.serving.lab_descriptions import Argument, LabCommandDescription, shown
 from milena.steering.command import OF_PROCESSES
@@ -208,7 +209,12 @@ class NewRule(BaseModel):
     sender: int | None = Field(default=None, description="the id of the node that sends the request")
 
 
-@router.get("/api/rules", tags=[RULES])
+@router.get(
+    "/api/rules",
+    tags=[RULES],
+    response_model=None,
+    responses=answered(dict[str, list[RuleState]], "The rules by node"),
+)
 async def rules(context: Shared) -> dict[str, list[dict[str, Any]]]:
     """The rules of all nodes that answer, asked for now, by node."""
     await context.watch.fresh()
@@ -238,10 +244,8 @@ async def wait_for_rule(
         found: dict[str, Any] = await run_command(
             context, name, "wait", {"rule": rule, "hits": hits, "seconds": seconds}
         )
-    except CommandError as error:
-        if "timed out" in str(error):
-            raise HTTPException(408, f"rule {rule} does not have {hits} hits after {seconds:g} s; ask again") from None
-        raise
+    except CommandTimeout:
+        raise HTTPException(408, f"rule {rule} does not have {hits} hits after {seconds:g} s; ask again") from None
     return found
 
 

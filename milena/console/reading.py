@@ -11,6 +11,7 @@ from fastapi.responses import StreamingResponse
 
 from milena.console.context import Context, Shared
 from milena.console.model import Delta
+from milena.console.state_types import NodeState, State, answered
 from milena.console.watch import Subscriber, TooManySubscribers
 
 router = APIRouter(tags=["state"])
@@ -26,7 +27,7 @@ async def health() -> dict[str, str]:
     return {"status": "ok"}
 
 
-@router.get("/api/state", responses={200: {"description": "The whole state, as docs/http.md describes it"}})
+@router.get("/api/state", responses=answered(State, "The whole state"))
 async def state(context: Shared) -> Response:
     """The state of nodes, topics, partitions, replicas, groups and rules, asked for now."""
     await context.watch.fresh()
@@ -41,7 +42,7 @@ async def in_pieces(body: bytes) -> AsyncIterator[bytes]:
         yield body[position : position + PIECE]
 
 
-@router.get("/api/nodes")
+@router.get("/api/nodes", response_model=None, responses=answered(dict[str, NodeState], "The nodes by name"))
 async def nodes(context: Shared) -> dict[str, dict[str, Any]]:
     """The nodes by name, asked for now."""
     await context.watch.fresh()

@@ -10,10 +10,12 @@ import socket
 from collections.abc import Mapping
 from typing import Final
 
-from milena.node.serving.lab_commands import LabCommandError, LabCommands
+from milena.node.serving.lab_commands import LabCommandError, LabCommands, LabCommandTimeout
 from milena.runtime.tasks import Tasks
 from milena.steering.addresses import address
 
+TIMED_OUT: Final = "TIMED_OUT"
+"""``code`` of an error: the command waited in vain."""
 LONGEST_LINE: Final = 1 << 20
 """Maximum length of a request in bytes."""
 
@@ -72,6 +74,8 @@ class CommandListener:
                     command, **request
                 )
             }
+        except LabCommandTimeout as error:
+            return {"error": str(error), "code": TIMED_OUT}
         except LabCommandError as error:
             return {"error": str(error)}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from milena.console.state_types import State
 from milena.testing.local_cluster import LocalCluster
 from tests.wire.http_client import HttpClient, until_ready
 
@@ -34,6 +36,7 @@ def http(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 def test_the_state_says_what_is_missing(http: HttpClient, cluster: LocalCluster) -> None:
     state = http.ok("/api/state")
+    State.model_validate_json(json.dumps(state), strict=True)
     assert state["cluster"]["limits"].startswith("Only Kafka's protocol is available")
     assert {name: node["address"] for name, node in state["nodes"].items()} == {
         f"broker-{node.id}": node.listeners["PLAINTEXT"] for node in cluster.brokers

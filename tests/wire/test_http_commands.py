@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from base64 import b64decode
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
 
+from milena.console.state_types import State
 from milena.testing.local_cluster import LocalCluster
 from tests.wire.http_client import HttpClient
+from tests.wire.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +124,30 @@ def test_each_command_of_a_node_is_described(http: HttpClient) -> None:
     body = paths["/api/nodes/{name}/jump_clock"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert body["properties"]["ms"]["type"] == "integer"
     assert body["required"] == ["ms"]
+
+
+def test_the_state_is_as_openapi_describes_it(http: HttpClient, lab: LocalCluster, new_topic: str) -> None:
+    consumer = Consumer({"bootstrap.servers": lab.bootstrap, "group.id": new_topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([new_topic])
+    http.ok(f"/api/topics/{new_topic}/records", "POST", {"value": "x", "partition": 0})
+    assert consumer.poll(60) is not None
+    consumer.commit(asynchronous=False)
+    http.ok("/api/nodes/broker-1/slow_disk", "POST", {"ms": 1})
+    http.ok("/api/nodes/broker-1/cut", "POST", {"peer": "no-client"})
+    http.ok("/api/rules", "POST", {"node": "2", "action": "fail", "error": "NONE", "api": "PRODUCE"})
+    wait_until(lambda: new_topic in http.ok("/api/state")["groups"], "the group is not in the state")
+    state = http.ok("/api/state")
+    consumer.close()
+    for path in ("/api/nodes/1/heal", "/api/nodes/1/slow_disk"):
+        http.ok(path, "POST", {"ms": 0} if path.endswith("disk") else {})
+    http.ok("/api/rules", "DELETE")
+    State.model_validate_json(json.dumps(state), strict=True)
+    broker = state["nodes"]["broker-1"]
+    assert all((broker["links"], broker["faults"], state["rules"], state["groups"][new_topic]["offsets"]))
+    described = http.ok("/openapi.json")
+    answer = described["paths"]["/api/state"]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+    assert answer == {"$ref": "#/components/schemas/State"}
+    assert described["components"]["schemas"]["State"]["properties"].keys() == state.keys()
 
 
 def test_a_leader_is_elected_and_replicas_are_moved(http: HttpClient, new_topic: str) -> None:

@@ -25,6 +25,10 @@ class LabCommandError(Exception):
     """A command cannot be executed; the message gives the reason."""
 
 
+class LabCommandTimeout(LabCommandError):
+    """A command that waits did not see its condition in time."""
+
+
 class LabCommands:
     """The commands of one node. ``own``: the commands of its role; ``listeners``: the names of its listeners."""
 
@@ -64,7 +68,8 @@ class LabCommands:
         return self._commands
 
     async def call(self, command: str, **arguments: Any) -> Any:  # noqa: ANN401 - JSON of any command
-        """Execute a command. Raises LabCommandError if it cannot be executed."""
+        """Execute a command. Raises LabCommandError if it cannot be executed, LabCommandTimeout if it waited in
+        vain."""
         function = self._commands.get(command)
         if function is None:
             raise LabCommandError(_unknown("command", command, sorted(self._commands)))
@@ -79,7 +84,7 @@ class LabCommands:
             result = function(*positional, **arguments)
             return await result if isinstance(result, Awaitable) else result
         except TimeoutError:
-            raise LabCommandError(f"{command}: timed out") from None
+            raise LabCommandTimeout(f"{command}: timed out") from None
         except (KafkaError, LookupError, ValueError, OSError) as error:
             raise LabCommandError(f"{command}: {error.args[0] if isinstance(error, LookupError) else error}") from error
 

@@ -32,6 +32,10 @@ class MadeState:
         self._random = random.Random(seed)
         self._share = share
         self.seq = 1
+        self.directory: str | None = "/d"
+        """Of `milena up`; None: nodes without one."""
+        self.faults: list[dict[str, Any]] = []
+        """Of broker 1."""
         self.read = 0
         """How often the whole state was read."""
         self._places = [(f"topic-{number // OF_TOPIC:03}", number % OF_TOPIC) for number in range(partitions)]
@@ -51,7 +55,7 @@ class MadeState:
             "interval_ms": 500,
             "cluster": {
                 "id": "made",
-                "dir": "",
+                "dir": self.directory,
                 "lab": True,
                 "bootstrap": "127.0.0.1:9092",
                 "version": "0",
@@ -124,7 +128,7 @@ class MadeState:
             "memory": 80_000_000 + self.seq,
             "links": [],
             "troubles": None,
-            "faults": [],
+            "faults": self.faults if id == 1 else [],
             "poll_ms": 4.2,
         }
 

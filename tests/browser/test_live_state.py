@@ -69,6 +69,29 @@ def test_the_filter_leaves_the_partitions_whose_names_contain_a_text(open_page: 
         page.get_by_text("0 of 120 partitions").wait_for()
 
 
+def test_a_failing_disk_is_listed_without_a_button_because_no_command_ends_it(open_page: Opener) -> None:
+    with served(20) as server:
+        server.made.faults = [{"command": "fail_disk", "path": "/d"}, {"command": "jump_clock", "ms": 5}]
+        page = open_page(f"{server.url}#/faults")
+        active = page.get_by_role("region", name="Active faults")
+        disk = active.get_by_text("broker-1: disk fails (path=/d), until the node is restarted")
+        disk.wait_for()
+        assert disk.get_by_role("button").count() == 0
+        assert active.get_by_role("button").count() == 1
+        active.get_by_role("button", name="End broker-1").wait_for()
+
+
+def test_nodes_without_milena_up_have_no_buttons_for_their_processes(open_page: Opener) -> None:
+    with served(20) as server:
+        page = open_page(server.url)
+        page.get_by_role("button", name="Pause broker-1").wait_for()
+        server.made.directory = None
+        page.reload()
+        card = page.locator("[data-node=broker-1]")
+        card.get_by_role("link", name="Faults of broker-1").wait_for()
+        assert card.get_by_role("button").count() == 0
+
+
 def until(page: Page, holds: Callable[[], bool]) -> None:
     """Let the page run until something holds at the server."""
     for _ in range(600):

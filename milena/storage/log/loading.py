@@ -127,8 +127,11 @@ def open_log(
         recovery_point=log_end if clean else min(recovery_point, log_end),
     )
     log.cleaned_to = cleaned_to
-    # If the checkpoint has more epochs, it need not be written: those are truncated again at the next start.
+    # If the checkpoint has more epochs, it need not be written: those are truncated again at the next start. The leader
+    # of an empty log begins its epoch again, so that the checkpoint is right as it is.
     loading.epochs.dirty = _has_new_epochs(loading, log_start)
+    if len(loading.saved_epochs) > len(loading.epochs.entries):
+        loading.epochs.saved = loading.saved_epochs
     log.save_epochs()
     if not (clean and loading.names):  # after a crash the folder may not be synced
         log.folder_changed()

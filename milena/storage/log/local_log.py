@@ -378,12 +378,15 @@ class LocalLog:
         """Write the leader epoch checkpoint if it is out of date. It is synced by the next flush, since recovery can
         rebuild the epochs above the recovery point from the batches. This is not possible for epochs whose records are
         in the tier, so a tiered log syncs the file here. Raises OSError."""
-        if self.epochs.dirty:
+        epochs = self.epochs
+        if epochs.dirty:
             if self.remote_enabled:  # the epochs may be used before a local record is written
                 self.sync_topic_id()
             path = f"{self.folder}/{EPOCHS}"
-            self.context.disk.write_atomic(path, encode_epochs(self.epochs.entries), sync=self.remote_enabled)
-            self.epochs.dirty = False
+            if self.remote_enabled or tuple(epochs.entries) != epochs.saved:
+                self.context.disk.write_atomic(path, encode_epochs(epochs.entries), sync=self.remote_enabled)
+                epochs.saved = None
+            epochs.dirty = False
             self.must_sync(path)
 
     def sync_topic_id(self) -> None:

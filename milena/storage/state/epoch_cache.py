@@ -36,14 +36,17 @@ _START = itemgetter(1)
 class LeaderEpochCache:
     """The leader epochs of one log. It does no I/O: the owner writes the checkpoint file if ``dirty`` is set."""
 
-    __slots__ = ("_entries", "dirty", "latest")
+    __slots__ = ("_entries", "dirty", "latest", "saved")
 
     latest: LeaderEpoch | None
     """The latest epoch. A field of its own for fast access during an append."""
+    saved: Sequence[EpochEntry] | None
+    """The entries of the checkpoint, if some of them were removed when the log was loaded."""
 
     def __init__(self, entries: Iterable[tuple[LeaderEpoch, Offset]] = ()) -> None:
         self._entries: list[EpochEntry] = []
         self.latest = None
+        self.saved = None
         self.dirty = False
         for epoch, start in entries:
             self.assign(epoch, start)

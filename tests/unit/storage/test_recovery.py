@@ -145,6 +145,24 @@ def test_leader_epochs_that_an_outdated_checkpoint_lacks_are_added(tmp_path: Pat
 
 
 @pytest.mark.parametrize("clean", [True, False])
+def test_the_leader_of_an_empty_log_begins_its_epoch_again_without_writing_the_same_checkpoint(
+    tmp_path: Path, clean: bool
+) -> None:
+    folder = LogFolder(tmp_path)
+    folder.open().assign_epoch(LeaderEpoch(3), Offset(0))
+    path = Path(folder.path, "leader-epoch-checkpoint")
+    before = path.stat()
+    log = folder.open(clean=clean)
+    assert log.epochs.entries == [], "no record has the epoch"
+    log.assign_epoch(LeaderEpoch(3), Offset(0))
+    assert (path.stat().st_ino, log.epochs.dirty) == (before.st_ino, False)
+    log.assign_epoch(LeaderEpoch(4), Offset(0))
+    assert path.read_bytes() == b"0\n1\n4 0\n"
+    log.assign_epoch(LeaderEpoch(3), Offset(0))
+    assert path.read_bytes() == b"0\n1\n3 0\n", "the file has changed since the log was opened"
+
+
+@pytest.mark.parametrize("clean", [True, False])
 def test_producers_are_recovered_from_an_older_snapshot_if_the_last_is_damaged(tmp_path: Path, clean: bool) -> None:
     folder = written(tmp_path)
     folder.open(clean=False).close()

@@ -1,0 +1,144 @@
+"""The state of a transactional id, and its transitions (Kafka's ``TransactionMetadata`` and ``TransactionState``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeAlias
+
+from milena.protocol.errors import ErrorCode
+from milena.protocol.types import ProducerEpoch, ProducerId, TopicPartition
+
+NO_PRODUCER_ID: Final = ProducerId(-1)
+NO_EPOCH: Final = ProducerEpoch(-1)
+NO_TIME: Final = -1
+LAST_EPOCH: Final = ProducerEpoch(2**15 - 1)
+"""The last epoch of a producer id. Only a coordinator uses it, to fence the producer with the epoch before."""
+EXHAUSTED_EPOCH: Final = ProducerEpoch(LAST_EPOCH - 1)
+"""The last epoch that a client gets: after it the transactional id gets another producer id."""
+NO_TIMEOUT: Final = 2**31 - 1
+"""The timeout of a transaction with two-phase commit, which is never aborted by the coordinator (KIP-939)."""
+EPOCH_BUMP_VERSION: Final = 2
+"""From this transaction version on each transaction has its own producer epoch (KIP-890)."""
+
+Partitions: TypeAlias = Mapping[TopicPartition, None]
+"""Partitions in the order in which they were added. Never changed: a state and its successor may share one."""
+NO_PARTITIONS: Final[Partitions] = MappingProxyType({})
+
+
+class TransactionState(IntEnum):
+    """The states of a transactional id. The values are those in the log.
+
+    ::
+
+        Empty ---> Ongoing ---> PrepareCommit ---> CompleteCommit
+          ^          | ^                                |
+          |          | +------- (AddPartitions) <-------+
+          |          v                                  |
+          |      PrepareAbort ---> CompleteAbort ------>+
+          +------------ (InitProducerId) <--------------+
+
+    With transaction version 2 an abort is also possible without partitions: from Empty, CompleteCommit and
+    CompleteAbort. A transactional id is Dead from the time its tombstone is written until it is removed.
+    PrepareEpochFence is not used: the coordinator fences a producer and aborts its transaction in one step.
+    """
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    PREPARE_EPOCH_FENCE = 7
+
+    @property
+    def kafka_name(self) -> str:
+        """The name in requests and responses: ``PrepareCommit``."""
+        return self.name.title().replace("_", "")
+
+
+PREPARED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
+"""The outcome is decided, and markers are being written."""
+SETTLED: Final = frozenset({TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
+"""No transaction is open. Only such transactional ids expire."""
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    """A producer id with one of its epochs."""
+
+    producer_id: ProducerId
+    epoch: ProducerEpoch
+
+
+NO_PRODUCER: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_EPOCH)
+"""In error responses, and in those of clients below transaction version 2."""
+
+ProducerDone: TypeAlias = Callable[[ErrorCode, ProducerIdAndEpoch], None]
+"""Receives the result of InitProducerId or EndTxn."""
+Done: TypeAlias = Callable[[ErrorCode], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """The state of one transactional id, as its last record says. Times are in ms since 1970; ``timeout_ms`` counts
+    from ``start_ms``.
+
+    Without slots for what most ids do not have, a broker with a million ids would need 100 MB more.
+    """
+
+    producer_id: ProducerId
+    epoch: ProducerEpoch
+    """NO_EPOCH until the first InitProducerId is committed."""
+    timeout_ms: int
+    state: TransactionState
+    update_ms: int
+    """The time of the last transition."""
+    start_ms: int = NO_TIME
+    """The time at which the first partition of the present or last transaction was added."""
+    partitions: Partitions = NO_PARTITIONS
+    last_epoch: ProducerEpoch = NO_EPOCH
+    """The epoch before the last bump, with which a client may repeat its request. It is not in the log."""
+    previous_producer_id: ProducerId = NO_PRODUCER_ID
+    """The producer id before the last transition."""
+    next_producer_id: ProducerId = NO_PRODUCER_ID
+    """The producer id after a prepared transaction, if the epochs of the present one are exhausted."""
+    client_version: int = 0
+    """The transaction version of the client's requests in this transaction: 0 or 2."""
+
+    @property
+    def producer(self) -> ProducerIdAndEpoch:
+        return ProducerIdAndEpoch(self.producer_id, self.epoch)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether no epoch is left for clients."""
+        return self.epoch >= EXHAUSTED_EPOCH
+
+    @property
+    def commits(self) -> bool:
+        """Whether a prepared transaction will be committed."""
+        return self.state is TransactionState.PREPARE_COMMIT
+
+    def times_out(self, now_ms: int) -> bool:
+        """Whether the transaction is open and older than its timeout."""
+        return (
+            self.state is TransactionState.ONGOING
+            and self.timeout_ms != NO_TIMEOUT
+            and self.start_ms + self.timeout_ms < now_ms
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionSettings:
+    """The broker's ``transaction.*`` and ``transactional.id.*`` configs. Times are in milliseconds."""
+
+    max_timeout_ms: int = 900_000
+    id_expiration_ms: int = 604_800_000
+    abort_interval_ms: int = 10_000
+    expiration_interval_ms: int = 3_600_000
+    two_phase_commit: bool = False
+    commit_timeout_ms: int = 30_000
+    """How long a client waits until a record of ``__transaction_state`` is committed."""

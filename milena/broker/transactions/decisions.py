@@ -26,10 +26,10 @@ from milena.broker.transactions.model import (
     SETTLED,
     ProducerIdAndEpoch,
     Transaction,
-    TransactionState,
 )
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.invariants import BrokenInvariant
+from milena.protocol.records.transaction_records import TransactionState
 from milena.protocol.types import ProducerEpoch, ProducerId, TopicPartition
 
 NextId: TypeAlias = Callable[[], ProducerId]
@@ -42,7 +42,7 @@ _BEFORE: Final[Mapping[TransactionState, frozenset[TransactionState]]] = {
     TransactionState.PREPARE_ABORT: SETTLED | {TransactionState.ONGOING},
     TransactionState.COMPLETE_COMMIT: frozenset({TransactionState.PREPARE_COMMIT}),
     TransactionState.COMPLETE_ABORT: frozenset({TransactionState.PREPARE_ABORT}),
-    TransactionState.DEAD: SETTLED,
+    TransactionState.DEAD: frozenset(),
     TransactionState.PREPARE_EPOCH_FENCE: frozenset(),
 }
 """The states from which each state may be entered."""

@@ -1,14 +1,28 @@
-"""The state of a transactional id, and its transitions (Kafka's ``TransactionMetadata`` and ``TransactionState``)."""
+"""The state of a transactional id (Kafka's ``TransactionMetadata``).
+
+::
+
+    Empty ---> Ongoing ---> PrepareCommit ---> CompleteCommit
+      ^          | ^                                |
+      |          | +------- (AddPartitions) <-------+
+      |          v                                  |
+      |      PrepareAbort ---> CompleteAbort ------>+
+      +------------ (InitProducerId) <--------------+
+
+With transaction version 2 an abort is also possible without partitions: from Empty, CompleteCommit and CompleteAbort.
+A transactional id is removed when its tombstone is committed. Dead and PrepareEpochFence are not used: the coordinator
+fences a producer and aborts its transaction in one step.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import IntEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 from milena.protocol.errors import ErrorCode
+from milena.protocol.records.transaction_records import TransactionState
 from milena.protocol.types import ProducerEpoch, ProducerId, TopicPartition
 
 NO_PRODUCER_ID: Final = ProducerId(-1)
@@ -26,38 +40,6 @@ EPOCH_BUMP_VERSION: Final = 2
 Partitions: TypeAlias = Mapping[TopicPartition, None]
 """Partitions in the order in which they were added. Never changed: a state and its successor may share one."""
 NO_PARTITIONS: Final[Partitions] = MappingProxyType({})
-
-
-class TransactionState(IntEnum):
-    """The states of a transactional id. The values are those in the log.
-
-    ::
-
-        Empty ---> Ongoing ---> PrepareCommit ---> CompleteCommit
-          ^          | ^                                |
-          |          | +------- (AddPartitions) <-------+
-          |          v                                  |
-          |      PrepareAbort ---> CompleteAbort ------>+
-          +------------ (InitProducerId) <--------------+
-
-    With transaction version 2 an abort is also possible without partitions: from Empty, CompleteCommit and
-    CompleteAbort. A transactional id is Dead from the time its tombstone is written until it is removed.
-    PrepareEpochFence is not used: the coordinator fences a producer and aborts its transaction in one step.
-    """
-
-    EMPTY = 0
-    ONGOING = 1
-    PREPARE_COMMIT = 2
-    PREPARE_ABORT = 3
-    COMPLETE_COMMIT = 4
-    COMPLETE_ABORT = 5
-    DEAD = 6
-    PREPARE_EPOCH_FENCE = 7
-
-    @property
-    def kafka_name(self) -> str:
-        """The name in requests and responses: ``PrepareCommit``."""
-        return self.name.title().replace("_", "")
 
 
 PREPARED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})

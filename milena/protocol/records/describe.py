@@ -1,8 +1,8 @@
 """Batches and records as lines of text, like Kafka's DumpLogSegments.
 
 Each batch is one line, and each of its records one line that begins with ``|``. Records of the metadata log, of
-``__consumer_offsets`` and of control batches are fields_shown as JSON with Kafka's field names, ids in Kafka's text
-form, and bytes in base64. Keys and values that cannot be decoded are fields_shown as hex with the reason.
+``__consumer_offsets``, of ``__transaction_state`` and of control batches are shown as JSON with Kafka's field names,
+ids in Kafka's text form, and bytes in base64. Keys and values that cannot be decoded are shown as hex with the reason.
 """
 
 from __future__ import annotations
@@ -22,10 +22,17 @@ from milena.protocol.records.control_records import ControlType, UnknownControl,
 from milena.protocol.records.coordinator_records import CoordinatorValue, UnknownKey, decode_key, decode_value
 from milena.protocol.records.record_cursor import DEFAULT_LIMIT
 from milena.protocol.records.records import Record, iter_records, offset_of, timestamp_of
+from milena.protocol.records.transaction_records import (
+    TransactionLogKey,
+    TransactionLogValue,
+    TransactionState,
+    decode_transaction_key,
+    decode_transaction_value,
+)
 from milena.protocol.schemas.primitives import Reader
 from milena.protocol.schemas.schema import Entity
 from milena.protocol.schemas.undecodable import DecodeError
-from milena.protocol.types import METADATA_TOPIC, OFFSETS_TOPIC
+from milena.protocol.types import METADATA_TOPIC, OFFSETS_TOPIC, TRANSACTION_TOPIC
 from milena.protocol.uuids import to_text
 
 
@@ -35,10 +42,15 @@ class Content(Enum):
     DATA = "data"
     METADATA = "metadata"
     OFFSETS = "offsets"
+    TRANSACTIONS = "transactions"
 
     @classmethod
     def of_topic(cls, topic: str) -> Content:
-        return {METADATA_TOPIC: cls.METADATA, OFFSETS_TOPIC: cls.OFFSETS}.get(topic, cls.DATA)
+        return {
+            METADATA_TOPIC: cls.METADATA,
+            OFFSETS_TOPIC: cls.OFFSETS,
+            TRANSACTION_TOPIC: cls.TRANSACTIONS,
+        }.get(topic, cls.DATA)
 
 
 def describe_batch(
@@ -122,6 +134,9 @@ def _record_line(batch: BatchView, record: Record, content: Content) -> str:
     elif content is Content.OFFSETS:
         fields_shown["key"] = _readable(lambda: _coordinator_key(record), record.key)
         fields_shown["payload"] = _readable(lambda: _coordinator_value(record), record.value)
+    elif content is Content.TRANSACTIONS:
+        fields_shown["key"] = _readable(lambda: _transaction_key(record), record.key)
+        fields_shown["payload"] = _readable(lambda: _transaction_value(record), record.value)
     else:
         fields_shown["key"], fields_shown["payload"] = _show(record.key), _show(record.value)
     return "| " + _line(fields_shown)
@@ -169,6 +184,34 @@ def _coordinator_value(record: Record) -> dict[str, object] | None:
     if isinstance(value, CoordinatorValue):
         return {"version": version, "data": describe_entity(value, version)}
     return {"version": version, "data": value.data.hex()}
+
+
+def _transaction_key(record: Record) -> dict[str, object]:
+    if record.key is None:
+        raise DecodeError("a record of the coordinator without a key")
+    key = decode_transaction_key(record.key)
+    if isinstance(key, TransactionLogKey):
+        return {"type": "TRANSACTION_LOG", "data": describe_entity(key, 0)}
+    return {"type": f"UNKNOWN ({key.type})", "data": key.data.hex()}
+
+
+def _transaction_value(record: Record) -> dict[str, object] | None:
+    """Return the value, with the state by its name as in Kafka's tool."""
+    value = decode_transaction_value(record.value)
+    if value is None or record.value is None:
+        return None
+    if not isinstance(value, TransactionLogValue):
+        return {"version": value.version, "data": value.data.hex()}
+    version = Reader(record.value).int16()
+    shown = describe_entity(value, version)
+    return {"version": version, "data": {**shown, "transactionStatus": _state_name(value.transaction_status)}}
+
+
+def _state_name(number: int) -> str:
+    try:
+        return TransactionState(number).label
+    except ValueError:
+        return f"UNKNOWN ({number})"
 
 
 def _plain(value: object, version: int) -> object:

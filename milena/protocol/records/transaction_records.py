@@ -5,6 +5,7 @@ tombstone. Version 0 is written under ``transaction.version`` 0, version 1 under
 """
 
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import ClassVar, Final, TypeAlias
 
 from milena.protocol.schemas.primitives import Data, Reader, Writer
@@ -23,6 +24,24 @@ from milena.protocol.schemas.schema import (
 _TYPE: Final = 0
 """The only type of key."""
 _KEY_VERSION: Final = 0
+
+
+class TransactionState(IntEnum):
+    """The state of a transactional id, by its number in the records."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    PREPARE_EPOCH_FENCE = 7
+
+    @property
+    def label(self) -> str:
+        """Kafka's name, as in responses: ``PrepareCommit``."""
+        return "".join(word.capitalize() for word in self.name.split("_"))
 
 
 @versioned
@@ -50,7 +69,7 @@ class TransactionLogPartitions(Entity):
 class TransactionLogValue(Entity):
     """The state of a transactional id. Times are in ms since the epoch; -1 as start: no transaction yet.
 
-    ``transaction_status`` is the number of Kafka's TransactionState. ``transaction_partitions`` is None in the state
+    ``transaction_status`` is the number of a TransactionState. ``transaction_partitions`` is None in the state
     Empty. ``previous_producer_id`` is the producer id of the last transaction, ``next_producer_id`` the one that
     follows an exhausted epoch (KIP-890). Kafka 4.4 reads and writes ``next_producer_epoch`` as unset.
     """

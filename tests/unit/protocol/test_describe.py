@@ -41,6 +41,14 @@ from milena.protocol.records.coordinator_records import (
 )
 from milena.protocol.records.describe import Content, describe_batch
 from milena.protocol.records.records import Record, build_batch
+from milena.protocol.records.transaction_records import (
+    TransactionLogKey,
+    TransactionLogPartitions,
+    TransactionLogValue,
+    TransactionState,
+    encode_transaction_key,
+    encode_transaction_value,
+)
 from milena.protocol.types import LeaderEpoch, Offset, ProducerEpoch, ProducerId
 
 TOPIC_ID = UUID(int=(1 << 64) + 2)
@@ -229,3 +237,37 @@ def test_any_damage_is_shown_and_nothing_is_raised(data: st.DataObject, content:
     if data.draw(st.booleans()):
         batch[data.draw(st.integers(17, len(batch) - 1))] = data.draw(st.integers(0, 255))
     assert all("\n" not in line for line in lines(batch, content))
+
+
+def transaction_line(key: bytes | None, value: bytes | None) -> str:
+    batch = build_batch([Record(0, 0, key, value)])
+    return fields_of(lines(batch, Content.TRANSACTIONS)[1], "key: ")
+
+
+def test_the_state_of_a_transactional_id_is_shown_by_its_name() -> None:
+    key = encode_transaction_key(TransactionLogKey(transactional_id="t"))
+    value = TransactionLogValue(
+        producer_id=5,
+        producer_epoch=1,
+        transaction_timeout_ms=9,
+        transaction_status=TransactionState.PREPARE_ABORT,
+        transaction_partitions=(TransactionLogPartitions(topic="a", partition_ids=(1, 2)),),
+        transaction_last_update_timestamp_ms=7,
+        transaction_start_timestamp_ms=6,
+        client_transaction_version=2,
+    )
+    shown_key = 'key: {"type": "TRANSACTION_LOG", "data": {"transactionalId": "t"}} payload: '
+    assert transaction_line(key, encode_transaction_value(value, 1)) == shown_key + (
+        '{"version": 1, "data": {"producerId": 5, "producerEpoch": 1, "transactionTimeoutMs": 9, '
+        '"transactionStatus": "PrepareAbort", "transactionPartitions": [{"topic": "a", "partitionIds": [1, 2]}], '
+        '"transactionLastUpdateTimestampMs": 7, "transactionStartTimestampMs": 6, "clientTransactionVersion": 2}}'
+    )
+    assert transaction_line(key, None) == shown_key + "null"
+
+
+def test_transactional_records_that_are_not_known_are_shown_as_hex() -> None:
+    assert transaction_line(b"\0\3ab", b"\0\2cd") == (
+        'key: {"type": "UNKNOWN (3)", "data": "00036162"} payload: {"version": 2, "data": "00026364"}'
+    )
+    shown = transaction_line(None, b"\0\1")
+    assert shown.startswith("key: null (a record of the coordinator without a key) payload: 0x0001 (")

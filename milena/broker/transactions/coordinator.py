@@ -1,59 +1,235 @@
 """The transaction coordinator of this broker, for the transactional ids of the ``__transaction_state`` partitions that
-it leads (Kafka's ``TransactionCoordinator``)."""
+it leads (Kafka's ``TransactionCoordinator``).
+
+When this broker becomes the leader of a partition, it loads the ids from the partition's log; when it resigns, it drops
+them. Requests are answered with COORDINATOR_LOAD_IN_PROGRESS while a partition is loading, and with NOT_COORDINATOR if
+this broker does not lead it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
 
+from milena.broker.groups.offsets_log import PartitionOffsetsLog
 from milena.broker.replica.partition import Partition
+from milena.broker.transactions import decisions
+from milena.broker.transactions.loading import load
+from milena.broker.transactions.markers import MarkerWork
 from milena.broker.transactions.model import (
+    EPOCH_BUMP_VERSION,
+    NO_PRODUCER,
+    NO_TIMEOUT,
     Done,
     ProducerDone,
     ProducerIdAndEpoch,
     Transaction,
     TransactionSettings,
 )
-from milena.protocol.errors import ErrorCode
-from milena.protocol.types import LeaderEpoch, TopicPartition
+from milena.broker.transactions.shard import Shard
+from milena.protocol.cooperative import Cooperative
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.records.batch import CorruptBatch
+from milena.protocol.records.hashing import partition_for_group
+from milena.protocol.records.transaction_records import TransactionState
+from milena.protocol.schemas.undecodable import DecodeError
+from milena.protocol.types import LeaderEpoch, ProducerId, TopicPartition
+from milena.runtime.context import Runtime
+from milena.runtime.limited_log import LimitedLog
+from milena.runtime.logging import get_logger
+from milena.runtime.tasks import Tasks
 
 
-class Shard:
-    """The transactional ids of one partition (moves to ``shard.py``)."""
+class Markers(Protocol):
+    """Writes markers to the partitions of transactions (``transactions.markers``)."""
 
-    transactions: dict[str, Transaction]
-    """By transactional id: the committed state."""
+    def start(self) -> None: ...
+
+    def send(self, work: MarkerWork) -> None: ...
+
+    def cancel(self, state_partition: int) -> None: ...
+
+
+class NewIds(Protocol):
+    """Allocates producer ids (``controller_link.producer_ids``)."""
+
+    def take(self) -> ProducerId | None:
+        """A new id; None if the broker has none now."""
+        ...
+
+    def ready(self) -> Coroutine[object, object, None]:
+        """Wait until ``take`` has an id. Raises KafkaError."""
+        ...
+
+
+@dataclass(slots=True)
+class _LedPartition:
+    """A partition of ``__transaction_state`` that this broker leads."""
+
+    index: int
+    leader_epoch: LeaderEpoch
+    shard: Shard
+    log: PartitionOffsetsLog
+    loaded: bool = False
 
 
 class TransactionCoordinator:
     """The shards of one broker. API modules get it as ``node.transactions``."""
 
-    settings: TransactionSettings
+    def __init__(
+        self,
+        runtime: Runtime,
+        tasks: Tasks,
+        *,
+        turn: Callable[[], Awaitable[None]],
+        partition_count: Callable[[], int],
+        version: Callable[[], int],
+        producer_ids: NewIds,
+        markers: Markers,
+        settings: TransactionSettings,
+    ) -> None:
+        """``turn`` as in ``GroupCoordinator``. ``version``: the finalized level of ``transaction.version``."""
+        self._runtime = runtime
+        self._tasks = tasks
+        self._turn = turn
+        self._partition_count = partition_count
+        self._version = version
+        self._producer_ids = producer_ids
+        self._allocating = False
+        self._markers = markers
+        self.settings = settings
+        self._led: dict[int, _LedPartition] = {}
+        self._log = get_logger("transactions")
+        self._events = LimitedLog(self._log, runtime.clock.monotonic)
 
     def start(self) -> None:
-        raise NotImplementedError
+        self._markers.start()
+        self._tasks.keep(self._abort_timed_out, name="transaction-timeouts")
+        self._tasks.keep(self._expire_ids, name="transactional-id-expiration")
+
+    # -- leadership
 
     def elected(self, index: int, leader_epoch: LeaderEpoch, partition: Partition) -> None:
-        """Load the transactional ids of partition ``index`` of ``__transaction_state``, which this broker leads."""
-        raise NotImplementedError
+        """Load the transactional ids of partition ``index`` of ``__transaction_state``, which this broker leads. They
+        are loaded again in each leader epoch, as in Kafka: markers have the epoch of the coordinator."""
+        known = self._led.get(index)
+        if known is not None and known.leader_epoch == leader_epoch:
+            return
+        self.resigned(index)
+        log = PartitionOffsetsLog(partition, leader_epoch, self.settings.commit_timeout_ms)
+        shard = Shard(
+            log,
+            clock=self._runtime.clock,
+            version=self._version,
+            send_markers=partial(self._send_markers, index, leader_epoch),
+        )
+        led = _LedPartition(index, leader_epoch, shard, log)
+        self._led[index] = led
+        self._tasks.attempt(self._load(led), name=f"transaction-load-{index}")
 
     def resigned(self, index: int) -> None:
         """Close the shard of partition ``index``: this broker no longer leads it."""
-        raise NotImplementedError
+        led = self._led.pop(index, None)
+        if led is not None:
+            led.shard.close()
+            self._markers.cancel(index)
+
+    async def _load(self, led: _LedPartition) -> None:
+        try:
+            if not await self._finish(led, load(led.log, led.shard, self._events)):
+                return
+        except Exception as error:
+            if not isinstance(error, (KafkaError, CorruptBatch, DecodeError)):
+                self._runtime.contained.note("load of transactions", error, partition=led.index)
+            self._log.error(
+                "failed to load transactions", partition=led.index, leader_epoch=led.leader_epoch, reason=str(error)
+            )
+            if self._led.get(led.index) is led:
+                self.resigned(led.index)
+            return
+        led.loaded = True
+        if led.shard.transactions:
+            self._log.info(
+                "transactions loaded",
+                partition=led.index,
+                leader_epoch=led.leader_epoch,
+                transactional_ids=len(led.shard.transactions),
+            )
+        await self._finish(led, led.shard.begin())
+
+    async def _finish(self, led: _LedPartition, steps: Cooperative[None]) -> bool:
+        """Run ``steps``, one for each turn. Returns False if this leadership ended before the last step."""
+        while True:
+            await self._turn()
+            if self._led.get(led.index) is led and not led.log.leads:
+                self.resigned(led.index)  # the leader epoch changed, and no call has reported it
+            if self._led.get(led.index) is not led:
+                return False
+            try:
+                next(steps)
+            except StopIteration:
+                return True
+
+    def _send_markers(
+        self,
+        index: int,
+        leader_epoch: LeaderEpoch,
+        transactional_id: str,
+        transaction: Transaction,
+        done: Callable[[], None],
+    ) -> None:
+        def fenced(error: ErrorCode) -> None:
+            # As in Kafka the transaction stays prepared until this partition has another leader epoch.
+            self._events.warning(
+                "markers refused", id=transactional_id, producer=transaction.producer_id, error=error.name
+            )
+
+        self._markers.send(
+            MarkerWork(
+                transactional_id=transactional_id,
+                state_partition=index,
+                coordinator_epoch=leader_epoch,
+                producer_id=transaction.producer_id,
+                producer_epoch=transaction.epoch,
+                commit=transaction.commits,
+                partitions=transaction.partitions,
+                transaction_version=transaction.client_version,
+                done=done,
+                fenced=fenced,
+            )
+        )
+
+    # -- look-ups
 
     def partition_for(self, transactional_id: str) -> int:
-        raise NotImplementedError
+        """The partition of ``__transaction_state`` for a transactional id."""
+        return partition_for_group(transactional_id, self._partition_count())
 
     def shard(self, transactional_id: str) -> Shard:
-        """Raises KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS."""
-        raise NotImplementedError
+        """The shard of an id. Raises KafkaError: INVALID_REQUEST for the empty id, NOT_COORDINATOR,
+        COORDINATOR_LOAD_IN_PROGRESS."""
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        led = self._led.get(self.partition_for(transactional_id))
+        if led is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        if not led.loaded:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return led.shard
 
     def shards(self) -> Iterator[Shard]:
         """All loaded shards. Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS if one is still loading."""
-        raise NotImplementedError
+        if any(not led.loaded for led in self._led.values()):
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return iter([led.shard for led in self._led.values()])
 
     def find(self, transactional_id: str) -> Transaction | None:
-        """Raises KafkaError: INVALID_REQUEST (empty), NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS."""
-        raise NotImplementedError
+        """The committed state of an id. Raises as ``shard``."""
+        return self.shard(transactional_id).get(transactional_id)
+
+    # -- requests
 
     def init_producer_id(
         self,
@@ -65,7 +241,33 @@ class TransactionCoordinator:
         two_phase_commit: bool = False,
         keep_prepared: bool = False,
     ) -> None:
-        raise NotImplementedError
+        """Give a producer the next epoch of its producer id, or another id (InitProducerId). An open transaction is
+        aborted, and the client has to repeat the request. Raises KafkaError."""
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        if two_phase_commit and not self.settings.two_phase_commit:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if keep_prepared:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        if not two_phase_commit and not 0 < timeout_ms <= self.settings.max_timeout_ms:
+            raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        shard = self.shard(transactional_id)
+        following = decisions.init_producer_id(
+            shard.get(transactional_id),
+            busy=shard.is_busy(transactional_id),
+            expected=expected,
+            timeout_ms=NO_TIMEOUT if two_phase_commit else timeout_ms,
+            next_id=self._next_id,
+            version=self._version(),
+            now_ms=self._runtime.clock.time_ms(),
+        )
+
+        def written(error: ErrorCode) -> None:
+            if error is ErrorCode.NONE and following.state is not TransactionState.EMPTY:
+                error = ErrorCode.CONCURRENT_TRANSACTIONS  # the open transaction is being aborted
+            done(error, following.producer if error is ErrorCode.NONE else NO_PRODUCER)
+
+        shard.change(transactional_id, following, written)
 
     def add_partitions(
         self,
@@ -75,14 +277,32 @@ class TransactionCoordinator:
         client_version: int,
         done: Done,
     ) -> None:
-        raise NotImplementedError
+        """Add partitions to the transaction of a producer (AddPartitionsToTxn, AddOffsetsToTxn). Raises KafkaError."""
+        shard = self.shard(transactional_id)
+        present = shard.get(transactional_id)
+        following = decisions.add_partitions(
+            present,
+            producer,
+            partitions,
+            busy=shard.is_busy(transactional_id),
+            client_version=client_version,
+            now_ms=self._runtime.clock.time_ms(),
+        )
+        if following is present:
+            done(ErrorCode.NONE)
+        else:
+            shard.change(transactional_id, following, done)
 
     def verify_partitions(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, ErrorCode]:
         """The error of each partition: NONE if it is in the open transaction of this producer. Raises KafkaError with
         an error for all of them."""
-        raise NotImplementedError
+        present = decisions.verify_partitions(self.find(transactional_id), producer)
+        return {
+            partition: ErrorCode.NONE if partition in present.partitions else ErrorCode.TRANSACTION_ABORTABLE
+            for partition in partitions
+        }
 
     def end(
         self,
@@ -92,6 +312,60 @@ class TransactionCoordinator:
         client_version: int,
         done: ProducerDone,
     ) -> None:
-        """Commit or abort. ``done`` gets the producer id and epoch of the next transaction, NO_PRODUCER below
-        transaction version 2; it is called when the outcome is committed to the log, before markers are written."""
-        raise NotImplementedError
+        """Commit or abort the transaction of a producer (EndTxn). ``done`` gets the producer id and epoch of the next
+        transaction, NO_PRODUCER below transaction version 2; it is called when the outcome is committed to the log,
+        before the markers are written. Raises KafkaError."""
+        shard = self.shard(transactional_id)
+        present = shard.get(transactional_id)
+        following = decisions.end(
+            present,
+            producer,
+            busy=shard.is_busy(transactional_id),
+            commit=commit,
+            client_version=client_version,
+            next_id=self._next_id,
+            now_ms=self._runtime.clock.time_ms(),
+        )
+        bumps = client_version >= EPOCH_BUMP_VERSION
+        if following is present:
+            done(ErrorCode.NONE, following.producer if bumps else NO_PRODUCER)
+            return
+        completed = decisions.complete(following, now_ms=following.update_ms)
+
+        def written(error: ErrorCode) -> None:
+            done(error, completed.producer if bumps and error is ErrorCode.NONE else NO_PRODUCER)
+
+        shard.change(transactional_id, following, written)
+
+    def _next_id(self) -> ProducerId:
+        producer_id = self._producer_ids.take()
+        if producer_id is None:
+            if not self._allocating:
+                self._allocating = True
+                self._tasks.attempt(self._allocate(), name="producer-ids")
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "no producer ids yet")
+        return producer_id
+
+    async def _allocate(self) -> None:
+        try:
+            await self._producer_ids.ready()
+        except KafkaError as error:
+            self._events.warning("no producer ids", reason=error.message)
+        finally:
+            self._allocating = False
+
+    # -- time
+
+    async def _abort_timed_out(self) -> None:
+        while True:
+            await self._runtime.clock.sleep(self.settings.abort_interval_ms / 1000)
+            for led in list(self._led.values()):
+                if led.loaded:
+                    await self._finish(led, led.shard.abort_timed_out(self._next_id))
+
+    async def _expire_ids(self) -> None:
+        while True:
+            await self._runtime.clock.sleep(self.settings.expiration_interval_ms / 1000)
+            for led in list(self._led.values()):
+                if led.loaded:
+                    await self._finish(led, led.shard.expire(self.settings.id_expiration_ms))

@@ -1,0 +1,294 @@
+"""The transactional ids of one ``__transaction_state`` partition that this broker leads, during one leadership of it
+(Kafka's ``TransactionStateManager``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Final, Protocol, TypeAlias
+
+from milena.broker.groups.store import client_error
+from milena.broker.transactions import decisions, store
+from milena.broker.transactions.model import PREPARED, Done, Transaction
+from milena.protocol.cooperative import Cooperative, YieldBudget
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.invariants import BrokenInvariant
+from milena.protocol.records.records import BatchBuilder
+from milena.protocol.records.transaction_records import TransactionState
+from milena.runtime.clock import Clock
+from milena.runtime.limited_log import LimitedLog
+from milena.runtime.logging import get_logger
+
+IDS_PER_YIELD: Final = 1_000
+"""Transactional ids that are checked before other tasks run."""
+TOMBSTONES_PER_BATCH: Final = 250
+PREPARED_PER_TURN: Final = 250
+"""Loaded transactions whose markers are sent before other tasks run."""
+RETRY_SECONDS: Final = 0.1
+"""The pause before a completed transaction is written again after a refused write."""
+
+
+class StateLog(Protocol):
+    """The partition of ``__transaction_state`` that a shard writes to."""
+
+    @property
+    def end(self) -> int:
+        """The offset after the last record."""
+        ...
+
+    def append(self, batch: bytes) -> int:
+        """Append one batch as the leader. Returns the offset after it. Raises KafkaError if nothing was appended."""
+        ...
+
+    def when_committed(self, end: int, done: Callable[[ErrorCode], None]) -> None:
+        """Call ``done`` when everything before ``end`` is committed, or when the wait for that ends."""
+        ...
+
+
+SendMarkers: TypeAlias = Callable[[str, Transaction, Callable[[], None]], None]
+"""Writes the markers of a prepared transaction to its partitions, then makes the call."""
+
+
+class Shard:
+    """A state takes effect when its record is committed, as in Kafka, and until then the id is busy: requests for it
+    are answered with CONCURRENT_TRANSACTIONS. A refused append changes nothing.
+
+    A record that is not committed in time stays in the log, so its id stays busy until it is committed or this
+    leadership ends, although the client has got COORDINATOR_NOT_AVAILABLE. (Kafka forgets the record, and the next
+    request is decided on the state before it.) So the state in memory is always that of the committed log.
+    """
+
+    def __init__(self, log: StateLog, *, clock: Clock, version: Callable[[], int], send_markers: SendMarkers) -> None:
+        """``version``: the level of ``transaction.version``."""
+        self.transactions: dict[str, Transaction] = {}
+        """The committed state of each transactional id."""
+        self._log = log
+        self._clock = clock
+        self._version = version
+        self._send_markers = send_markers
+        self._pending: dict[str, Transaction | None] = {}
+        """What each busy id becomes when its record is committed; None if it is removed."""
+        self._open: dict[str, None] = {}
+        """The ids with an open transaction, which may time out."""
+        self._events = LimitedLog(get_logger("transactions"), clock.monotonic)
+        self.closed = False
+
+    def get(self, transactional_id: str) -> Transaction | None:
+        """The committed state."""
+        return self.transactions.get(transactional_id)
+
+    def is_busy(self, transactional_id: str) -> bool:
+        """Whether a transition is in progress: its record is not committed, or markers are being written."""
+        if self.is_pending(transactional_id):
+            return True
+        present = self.transactions.get(transactional_id)
+        return present is not None and present.state in PREPARED
+
+    def is_pending(self, transactional_id: str) -> bool:
+        """Whether a record of the id is not committed."""
+        return transactional_id in self._pending
+
+    def close(self) -> None:
+        """End this leadership. Waiting requests are answered with NOT_COORDINATOR, later writes are refused."""
+        self.closed = True
+        self.transactions.clear()
+        self._pending.clear()
+        self._open.clear()
+
+    # -- loading
+
+    def add_loaded(self, transactions: dict[str, Transaction]) -> None:
+        """Add the ids that were loaded from the log, all in one step: a request finds all of them or none. ``begin``
+        has to follow. Raises BrokenInvariant if there are ids already."""
+        if self.transactions:
+            raise BrokenInvariant("transactional ids were loaded, but some exist already")
+        self.transactions = transactions
+
+    def begin(self) -> Cooperative[None]:
+        """Continue the transactions that were loaded: those that are open may time out, and markers of those that are
+        prepared are written.
+
+        Kafka writes the markers at once. Here they wait until all that was loaded is committed: if a record at the end
+        of the log were lost with this leader, the next leader would not know of the outcome."""
+        prepared: list[str] = []
+        budget = YieldBudget(IDS_PER_YIELD)
+        for transactional_id in list(self.transactions):
+            transaction = self.transactions.get(transactional_id)
+            if transaction is None:
+                continue
+            if transaction.state is TransactionState.ONGOING:
+                self._open[transactional_id] = None
+            elif transaction.state in PREPARED:
+                prepared.append(transactional_id)
+            if budget.spend(1):
+                yield
+        if prepared:
+            self._when_committed(self._log.end, lambda: self._continue(prepared), _ignored)
+
+    def _continue(self, prepared: list[str]) -> None:
+        for transactional_id in prepared[:PREPARED_PER_TURN]:
+            self._write_markers(transactional_id)
+        if rest := prepared[PREPARED_PER_TURN:]:
+            self._clock.call_later(0, lambda: self._continue(rest))
+
+    # -- transitions
+
+    def change(self, transactional_id: str, following: Transaction, done: Done) -> None:
+        """Write the next state of an id that is not busy. ``done`` is called after it has taken effect, or with an
+        error: of a refused append, or after the commit timeout."""
+        if self.is_pending(transactional_id):
+            raise BrokenInvariant(f"transactional id {transactional_id} was written again before the commit")
+        now_ms = self._clock.time_ms()
+        batch = store.state_batch(transactional_id, following, version=self._version(), now_ms=now_ms)
+        try:
+            end = self._append(batch)
+        except KafkaError as error:
+            done(error.code)
+            return
+        self._pending[transactional_id] = following
+        self._when_committed(
+            end,
+            lambda: self._apply(transactional_id, following),
+            done,
+            # After the response of EndTxn.
+            lambda: self._write_markers(transactional_id),
+        )
+
+    def _apply(self, transactional_id: str, following: Transaction) -> None:
+        del self._pending[transactional_id]
+        present = self.transactions.get(transactional_id)
+        if present is not None:
+            decisions.check_transition(present, following)
+        self.transactions[transactional_id] = following
+        if following.state is TransactionState.ONGOING:
+            self._open[transactional_id] = None
+        else:
+            self._open.pop(transactional_id, None)
+
+    def _append(self, batch: bytes) -> int:
+        if self.closed:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        try:
+            return self._log.append(batch)
+        except KafkaError as error:
+            raise KafkaError(client_error(error.code), error.message) from error
+
+    def _when_committed(
+        self, end: int, apply: Callable[[], None], done: Done, then: Callable[[], None] | None = None
+    ) -> None:
+        """Call ``apply`` when everything before ``end`` is committed, then ``done``, then ``then``. ``done`` gets an
+        error if that takes longer than the commit timeout; the others are called nevertheless, unless this leadership
+        ends before."""
+
+        def ended(error: ErrorCode, done: Done = done) -> None:
+            if self.closed:
+                done(ErrorCode.NOT_COORDINATOR)
+                return
+            if error is ErrorCode.NONE:
+                apply()
+            done(client_error(error))
+            if error is ErrorCode.NONE and then is not None:
+                then()
+            elif error is ErrorCode.REQUEST_TIMED_OUT:
+                self._log.when_committed(end, lambda late: ended(late, _ignored))
+
+        self._log.when_committed(end, ended)
+
+    # -- markers
+
+    def _write_markers(self, transactional_id: str) -> None:
+        """Write the markers of a transaction if it is prepared, then complete it."""
+        prepared = self.transactions.get(transactional_id)
+        if prepared is None or prepared.state not in PREPARED or self.is_pending(transactional_id):
+            return
+        if prepared.partitions:
+            self._send_markers(transactional_id, prepared, lambda: self._complete(transactional_id, prepared))
+        else:
+            self._complete(transactional_id, prepared)
+
+    def _complete(self, transactional_id: str, prepared: Transaction) -> None:
+        """Write that a transaction is complete: all its partitions have the marker, or do not exist any more."""
+        if self.closed or self.transactions.get(transactional_id) is not prepared or self.is_pending(transactional_id):
+            return
+        following = decisions.complete(prepared, now_ms=self._clock.time_ms())
+
+        def written(error: ErrorCode) -> None:
+            # After a timeout of the commit the record is in the log, and the id still busy.
+            if error is not ErrorCode.NONE and not self.closed and not self.is_pending(transactional_id):
+                self._events.warning("completed transaction not written", id=transactional_id, error=error.name)
+                self._clock.call_later(RETRY_SECONDS, lambda: self._complete(transactional_id, prepared))
+
+        self.change(transactional_id, following, written)
+
+    # -- time
+
+    def abort_timed_out(self, next_id: decisions.NextId) -> Cooperative[None]:
+        """Abort the open transactions that are older than their timeouts, which fences their producers."""
+        budget = YieldBudget(IDS_PER_YIELD)
+        for transactional_id in list(self._open):
+            present = self.transactions.get(transactional_id)
+            now_ms = self._clock.time_ms()
+            if present is not None and not self.is_pending(transactional_id) and present.times_out(now_ms):
+                self._abort(transactional_id, present, next_id, now_ms)
+            if budget.spend(1):
+                yield
+
+    def _abort(self, transactional_id: str, present: Transaction, next_id: decisions.NextId, now_ms: int) -> None:
+        log = get_logger("transactions")
+        try:
+            following = decisions.abort_by_coordinator(present, next_id=next_id, version=self._version(), now_ms=now_ms)
+        except KafkaError as error:  # no producer id: the next check will find the transaction again
+            log.warning("transaction not aborted", id=transactional_id, error=error.code.name)
+            return
+
+        def done(error: ErrorCode) -> None:
+            if error is ErrorCode.NONE:
+                log.info("transaction aborted after its timeout", id=transactional_id, producer=present.producer_id)
+            else:
+                log.warning("transaction not aborted", id=transactional_id, error=error.name)
+
+        self.change(transactional_id, following, done)
+
+    def expire(self, expiration_ms: int) -> Cooperative[None]:
+        """Write tombstones for the ids without a transition for ``expiration_ms``, and remove them once these are
+        committed."""
+        ids = iter(list(self.transactions))
+        while chunk := list(islice(ids, IDS_PER_YIELD)):
+            expired = [one for one in chunk if self._is_expired(one, expiration_ms)]
+            for batch in _batched(expired, TOMBSTONES_PER_BATCH):
+                self._remove(batch)
+            yield
+
+    def _is_expired(self, transactional_id: str, expiration_ms: int) -> bool:
+        present = self.transactions.get(transactional_id)
+        return (
+            present is not None
+            and not self.is_pending(transactional_id)
+            and decisions.is_expired(present, now_ms=self._clock.time_ms(), expiration_ms=expiration_ms)
+        )
+
+    def _remove(self, ids: list[str]) -> None:
+        builder = BatchBuilder()
+        for transactional_id in ids:
+            builder.append(timestamp=self._clock.time_ms(), key=store.key_of(transactional_id), value=None)
+        try:
+            end = self._append(builder.build())
+        except KafkaError as error:
+            self._events.warning("expired transactional ids not removed", error=error.code.name)
+            return
+        self._pending.update(dict.fromkeys(ids))
+
+        def removed() -> None:
+            for transactional_id in ids:
+                del self._pending[transactional_id], self.transactions[transactional_id]
+
+        self._when_committed(end, removed, _ignored)
+
+
+def _ignored(error: ErrorCode) -> None:
+    """The result is not needed: the id stays busy until the record is committed."""
+
+
+def _batched(items: list[str], size: int) -> Iterator[list[str]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

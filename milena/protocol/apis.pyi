@@ -1522,7 +1522,7 @@ class DeleteRecordsPartitionResultFields(TypedDict, total=False):
     error_code: int
 
 
-# InitProducerId (22), versions 0-5
+# InitProducerId (22), versions 0-6
 
 class InitProducerIdRequest(Protocol):
     @property
@@ -1530,15 +1530,21 @@ class InitProducerIdRequest(Protocol):
     @property
     def transaction_timeout(self) -> int: ...
     @property
-    def producer_id(self) -> ProducerId: ...  # 3-5
+    def producer_id(self) -> ProducerId: ...  # 3-6
     @property
-    def producer_epoch(self) -> int: ...  # 3-5
+    def producer_epoch(self) -> int: ...  # 3-6
+    @property
+    def enable2_pc(self) -> bool: ...  # 6
+    @property
+    def keep_prepared_txn(self) -> bool: ...  # 6
 
 class InitProducerIdRequestFields(TypedDict, total=False):
     transactional_id: str | None
     transaction_timeout_ms: int
-    producer_id: int  # 3-5
-    producer_epoch: int  # 3-5
+    producer_id: int  # 3-6
+    producer_epoch: int  # 3-6
+    enable2_pc: bool  # 6
+    keep_prepared_txn: bool  # 6
 
 class InitProducerIdResponse(Protocol):
     @property
@@ -1549,12 +1555,18 @@ class InitProducerIdResponse(Protocol):
     def producer_id(self) -> ProducerId: ...
     @property
     def producer_epoch(self) -> int: ...
+    @property
+    def ongoing_txn_producer_id(self) -> ProducerId: ...  # 6
+    @property
+    def ongoing_txn_producer_epoch(self) -> int: ...  # 6
 
 class InitProducerIdResponseFields(TypedDict, total=False):
     throttle_time_ms: int
     error_code: int
     producer_id: int
     producer_epoch: int
+    ongoing_txn_producer_id: int  # 6
+    ongoing_txn_producer_epoch: int  # 6
 
 
 # OffsetForLeaderEpoch (23), versions 2-4
@@ -1627,6 +1639,339 @@ class OffsetForLeaderEpochEpochEndOffsetFields(TypedDict, total=False):
     partition: int
     leader_epoch: int
     end_offset: int
+
+
+# AddPartitionsToTxn (24), versions 0-5
+
+class AddPartitionsToTxnRequest(Protocol):
+    @property
+    def transactions(self) -> tuple[AddPartitionsToTxnTransaction, ...]: ...  # 4-5
+    @property
+    def v3_and_below_transactional_id(self) -> str: ...  # 0-3
+    @property
+    def v3_and_below_producer_id(self) -> ProducerId: ...  # 0-3
+    @property
+    def v3_and_below_producer_epoch(self) -> int: ...  # 0-3
+    @property
+    def v3_and_below_topics(self) -> tuple[AddPartitionsToTxnTopic, ...]: ...  # 0-3
+
+class AddPartitionsToTxnRequestFields(TypedDict, total=False):
+    transactions: Sequence[AddPartitionsToTxnTransactionFields]  # 4-5
+    v3_and_below_transactional_id: str  # 0-3
+    v3_and_below_producer_id: int  # 0-3
+    v3_and_below_producer_epoch: int  # 0-3
+    v3_and_below_topics: Sequence[AddPartitionsToTxnTopicFields]  # 0-3
+
+class AddPartitionsToTxnTransaction(Protocol):
+    @property
+    def transactional_id(self) -> str: ...  # 4-5
+    @property
+    def producer_id(self) -> ProducerId: ...  # 4-5
+    @property
+    def producer_epoch(self) -> int: ...  # 4-5
+    @property
+    def verify_only(self) -> bool: ...  # 4-5
+    @property
+    def topics(self) -> tuple[AddPartitionsToTxnTopic, ...]: ...  # 4-5
+
+class AddPartitionsToTxnTransactionFields(TypedDict, total=False):
+    transactional_id: str  # 4-5
+    producer_id: int  # 4-5
+    producer_epoch: int  # 4-5
+    verify_only: bool  # 4-5
+    topics: Sequence[AddPartitionsToTxnTopicFields]  # 4-5
+
+class AddPartitionsToTxnTopic(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def partitions(self) -> tuple[int, ...]: ...
+
+class AddPartitionsToTxnTopicFields(TypedDict, total=False):
+    name: str
+    partitions: Sequence[int]
+
+class AddPartitionsToTxnResponse(Protocol):
+    @property
+    def throttle_time(self) -> int: ...
+    @property
+    def error_code(self) -> int: ...  # 4-5
+    @property
+    def results_by_transaction(self) -> tuple[AddPartitionsToTxnResult, ...]: ...  # 4-5
+    @property
+    def results_by_topic_v3_and_below(self) -> tuple[AddPartitionsToTxnTopicResult, ...]: ...  # 0-3
+
+class AddPartitionsToTxnResponseFields(TypedDict, total=False):
+    throttle_time_ms: int
+    error_code: int  # 4-5
+    results_by_transaction: Sequence[AddPartitionsToTxnResultFields]  # 4-5
+    results_by_topic_v3_and_below: Sequence[AddPartitionsToTxnTopicResultFields]  # 0-3
+
+class AddPartitionsToTxnResult(Protocol):
+    @property
+    def transactional_id(self) -> str: ...  # 4-5
+    @property
+    def topic_results(self) -> tuple[AddPartitionsToTxnTopicResult, ...]: ...  # 4-5
+
+class AddPartitionsToTxnResultFields(TypedDict, total=False):
+    transactional_id: str  # 4-5
+    topic_results: Sequence[AddPartitionsToTxnTopicResultFields]  # 4-5
+
+class AddPartitionsToTxnTopicResult(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def results_by_partition(self) -> tuple[AddPartitionsToTxnPartitionResult, ...]: ...
+
+class AddPartitionsToTxnTopicResultFields(TypedDict, total=False):
+    name: str
+    results_by_partition: Sequence[AddPartitionsToTxnPartitionResultFields]
+
+class AddPartitionsToTxnPartitionResult(Protocol):
+    @property
+    def partition_index(self) -> int: ...
+    @property
+    def partition_error_code(self) -> int: ...
+
+class AddPartitionsToTxnPartitionResultFields(TypedDict, total=False):
+    partition_index: int
+    partition_error_code: int
+
+
+# AddOffsetsToTxn (25), versions 0-4
+
+class AddOffsetsToTxnRequest(Protocol):
+    @property
+    def transactional_id(self) -> str: ...
+    @property
+    def producer_id(self) -> ProducerId: ...
+    @property
+    def producer_epoch(self) -> int: ...
+    @property
+    def group_id(self) -> str: ...
+
+class AddOffsetsToTxnRequestFields(TypedDict, total=False):
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    group_id: str
+
+class AddOffsetsToTxnResponse(Protocol):
+    @property
+    def throttle_time(self) -> int: ...
+    @property
+    def error_code(self) -> int: ...
+
+class AddOffsetsToTxnResponseFields(TypedDict, total=False):
+    throttle_time_ms: int
+    error_code: int
+
+
+# EndTxn (26), versions 0-5
+
+class EndTxnRequest(Protocol):
+    @property
+    def transactional_id(self) -> str: ...
+    @property
+    def producer_id(self) -> ProducerId: ...
+    @property
+    def producer_epoch(self) -> int: ...
+    @property
+    def committed(self) -> bool: ...
+
+class EndTxnRequestFields(TypedDict, total=False):
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    committed: bool
+
+class EndTxnResponse(Protocol):
+    @property
+    def throttle_time(self) -> int: ...
+    @property
+    def error_code(self) -> int: ...
+    @property
+    def producer_id(self) -> ProducerId: ...  # 5
+    @property
+    def producer_epoch(self) -> int: ...  # 5
+
+class EndTxnResponseFields(TypedDict, total=False):
+    throttle_time_ms: int
+    error_code: int
+    producer_id: int  # 5
+    producer_epoch: int  # 5
+
+
+# WriteTxnMarkers (27), versions 1-2
+
+class WriteTxnMarkersRequest(Protocol):
+    @property
+    def markers(self) -> tuple[WritableTxnMarker, ...]: ...
+
+class WriteTxnMarkersRequestFields(TypedDict, total=False):
+    markers: Sequence[WritableTxnMarkerFields]
+
+class WritableTxnMarker(Protocol):
+    @property
+    def producer_id(self) -> ProducerId: ...
+    @property
+    def producer_epoch(self) -> int: ...
+    @property
+    def transaction_result(self) -> bool: ...
+    @property
+    def topics(self) -> tuple[WritableTxnMarkerTopic, ...]: ...
+    @property
+    def coordinator_epoch(self) -> int: ...
+    @property
+    def transaction_version(self) -> int: ...  # 2
+
+class WritableTxnMarkerFields(TypedDict, total=False):
+    producer_id: int
+    producer_epoch: int
+    transaction_result: bool
+    topics: Sequence[WritableTxnMarkerTopicFields]
+    coordinator_epoch: int
+    transaction_version: int  # 2
+
+class WritableTxnMarkerTopic(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def partition_indexes(self) -> tuple[int, ...]: ...
+
+class WritableTxnMarkerTopicFields(TypedDict, total=False):
+    name: str
+    partition_indexes: Sequence[int]
+
+class WriteTxnMarkersResponse(Protocol):
+    @property
+    def markers(self) -> tuple[WritableTxnMarkerResult, ...]: ...
+
+class WriteTxnMarkersResponseFields(TypedDict, total=False):
+    markers: Sequence[WritableTxnMarkerResultFields]
+
+class WritableTxnMarkerResult(Protocol):
+    @property
+    def producer_id(self) -> ProducerId: ...
+    @property
+    def topics(self) -> tuple[WritableTxnMarkerTopicResult, ...]: ...
+
+class WritableTxnMarkerResultFields(TypedDict, total=False):
+    producer_id: int
+    topics: Sequence[WritableTxnMarkerTopicResultFields]
+
+class WritableTxnMarkerTopicResult(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def partitions(self) -> tuple[WritableTxnMarkerPartitionResult, ...]: ...
+
+class WritableTxnMarkerTopicResultFields(TypedDict, total=False):
+    name: str
+    partitions: Sequence[WritableTxnMarkerPartitionResultFields]
+
+class WritableTxnMarkerPartitionResult(Protocol):
+    @property
+    def partition_index(self) -> int: ...
+    @property
+    def error_code(self) -> int: ...
+
+class WritableTxnMarkerPartitionResultFields(TypedDict, total=False):
+    partition_index: int
+    error_code: int
+
+
+# TxnOffsetCommit (28), versions 0-6
+
+class TxnOffsetCommitRequest(Protocol):
+    @property
+    def transactional_id(self) -> str: ...
+    @property
+    def group_id(self) -> str: ...
+    @property
+    def producer_id(self) -> ProducerId: ...
+    @property
+    def producer_epoch(self) -> int: ...
+    @property
+    def generation_id(self) -> int: ...  # 3-6
+    @property
+    def member_id(self) -> str: ...  # 3-6
+    @property
+    def group_instance_id(self) -> str | None: ...  # 3-6
+    @property
+    def topics(self) -> tuple[TxnOffsetCommitRequestTopic, ...]: ...
+
+class TxnOffsetCommitRequestFields(TypedDict, total=False):
+    transactional_id: str
+    group_id: str
+    producer_id: int
+    producer_epoch: int
+    generation_id: int  # 3-6
+    member_id: str  # 3-6
+    group_instance_id: str | None  # 3-6
+    topics: Sequence[TxnOffsetCommitRequestTopicFields]
+
+class TxnOffsetCommitRequestTopic(Protocol):
+    @property
+    def topic_id(self) -> UUID | None: ...  # 6
+    @property
+    def partitions(self) -> tuple[TxnOffsetCommitRequestPartition, ...]: ...
+    @property
+    def name(self) -> str: ...  # 0-5
+
+class TxnOffsetCommitRequestTopicFields(TypedDict, total=False):
+    topic_id: UUID | None  # 6
+    partitions: Sequence[TxnOffsetCommitRequestPartitionFields]
+    name: str  # 0-5
+
+class TxnOffsetCommitRequestPartition(Protocol):
+    @property
+    def partition_index(self) -> int: ...
+    @property
+    def committed_offset(self) -> int: ...
+    @property
+    def committed_leader_epoch(self) -> int: ...  # 2-6
+    @property
+    def committed_metadata(self) -> str | None: ...
+
+class TxnOffsetCommitRequestPartitionFields(TypedDict, total=False):
+    partition_index: int
+    committed_offset: int
+    committed_leader_epoch: int  # 2-6
+    committed_metadata: str | None
+
+class TxnOffsetCommitResponse(Protocol):
+    @property
+    def throttle_time(self) -> int: ...
+    @property
+    def topics(self) -> tuple[TxnOffsetCommitResponseTopic, ...]: ...
+
+class TxnOffsetCommitResponseFields(TypedDict, total=False):
+    throttle_time_ms: int
+    topics: Sequence[TxnOffsetCommitResponseTopicFields]
+
+class TxnOffsetCommitResponseTopic(Protocol):
+    @property
+    def topic_id(self) -> UUID | None: ...  # 6
+    @property
+    def partitions(self) -> tuple[TxnOffsetCommitResponsePartition, ...]: ...
+    @property
+    def name(self) -> str: ...  # 0-5
+
+class TxnOffsetCommitResponseTopicFields(TypedDict, total=False):
+    topic_id: UUID | None  # 6
+    partitions: Sequence[TxnOffsetCommitResponsePartitionFields]
+    name: str  # 0-5
+
+class TxnOffsetCommitResponsePartition(Protocol):
+    @property
+    def partition_index(self) -> int: ...
+    @property
+    def error_code(self) -> int: ...
+
+class TxnOffsetCommitResponsePartitionFields(TypedDict, total=False):
+    partition_index: int
+    error_code: int
 
 
 # DescribeAcls (29), versions 1-3
@@ -3529,6 +3874,112 @@ class UnregisterBrokerResponseFields(TypedDict, total=False):
     throttle_time_ms: int
     error_code: int
     error_message: str | None
+
+
+# DescribeTransactions (65), version 0
+
+class DescribeTransactionsRequest(Protocol):
+    @property
+    def transactional_ids(self) -> tuple[str, ...]: ...
+
+class DescribeTransactionsRequestFields(TypedDict, total=False):
+    transactional_ids: Sequence[str]
+
+class DescribeTransactionsResponse(Protocol):
+    @property
+    def throttle_time(self) -> int: ...
+    @property
+    def transaction_states(self) -> tuple[DescribeTransactionsTransactionState, ...]: ...
+
+class DescribeTransactionsResponseFields(TypedDict, total=False):
+    throttle_time_ms: int
+    transaction_states: Sequence[DescribeTransactionsTransactionStateFields]
+
+class DescribeTransactionsTransactionState(Protocol):
+    @property
+    def error_code(self) -> int: ...
+    @property
+    def transactional_id(self) -> str: ...
+    @property
+    def transaction_state(self) -> str: ...
+    @property
+    def transaction_timeout(self) -> int: ...
+    @property
+    def transaction_start_time(self) -> int: ...
+    @property
+    def producer_id(self) -> ProducerId: ...
+    @property
+    def producer_epoch(self) -> int: ...
+    @property
+    def topics(self) -> tuple[TopicData, ...]: ...
+
+class DescribeTransactionsTransactionStateFields(TypedDict, total=False):
+    error_code: int
+    transactional_id: str
+    transaction_state: str
+    transaction_timeout_ms: int
+    transaction_start_time_ms: int
+    producer_id: int
+    producer_epoch: int
+    topics: Sequence[TopicDataFields]
+
+class TopicData(Protocol):
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partitions(self) -> tuple[int, ...]: ...
+
+class TopicDataFields(TypedDict, total=False):
+    topic: str
+    partitions: Sequence[int]
+
+
+# ListTransactions (66), versions 0-2
+
+class ListTransactionsRequest(Protocol):
+    @property
+    def state_filters(self) -> tuple[str, ...]: ...
+    @property
+    def producer_id_filters(self) -> tuple[ProducerId, ...]: ...
+    @property
+    def duration_filter(self) -> int: ...  # 1-2
+    @property
+    def transactional_id_pattern(self) -> str | None: ...  # 2
+
+class ListTransactionsRequestFields(TypedDict, total=False):
+    state_filters: Sequence[str]
+    producer_id_filters: Sequence[int]
+    duration_filter: int  # 1-2
+    transactional_id_pattern: str | None  # 2
+
+class ListTransactionsResponse(Protocol):
+    @property
+    def throttle_time(self) -> int: ...
+    @property
+    def error_code(self) -> int: ...
+    @property
+    def unknown_state_filters(self) -> tuple[str, ...]: ...
+    @property
+    def transaction_states(self) -> tuple[ListTransactionsTransactionState, ...]: ...
+
+class ListTransactionsResponseFields(TypedDict, total=False):
+    throttle_time_ms: int
+    error_code: int
+    unknown_state_filters: Sequence[str]
+    transaction_states: Sequence[ListTransactionsTransactionStateFields]
+
+class ListTransactionsTransactionState(Protocol):
+    @property
+    def transactional_id(self) -> str: ...
+    @property
+    def producer_id(self) -> ProducerId: ...
+    @property
+    def transaction_state(self) -> str: ...
+
+class ListTransactionsTransactionStateFields(TypedDict, total=False):
+    transactional_id: str
+    producer_id: int
+    transaction_state: str
 
 
 # AllocateProducerIds (67), version 0

@@ -24,7 +24,7 @@ from types import UnionType
 from typing import TYPE_CHECKING, Final, Union, get_args, get_origin
 
 from milena.protocol.schemas.message_classes import KINDS, Kind, message_class
-from milena.protocol.schemas.registry import REGISTRY, Api, VersionRange
+from milena.protocol.schemas.registry import REGISTRY, Api, VersionRange, with_unstable
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -75,7 +75,7 @@ class Struct:
 
 def stub() -> str:
     """Return the text of the stub."""
-    apis = {api: _renamed(api, versions) for api in REGISTRY.values() if (versions := api.ours) is not None}
+    apis = {api: _renamed(api, versions) for api in REGISTRY.values() if (versions := with_unstable(api)) is not None}
     counts = Counter(name for structs in apis.values() for name in structs.values())
     return "\n\n".join((_HEAD, *(_classes(api, names, counts) for api, names in apis.items())))
 
@@ -97,7 +97,7 @@ def _renamed(api: Api, versions: VersionRange) -> dict[tuple[str, str], str]:
 
 
 def _classes(api: Api, names: Mapping[tuple[str, str], str], counts: Mapping[str, int]) -> str:
-    versions = api.ours
+    versions = with_unstable(api)
     assert versions is not None
     title_versions = f"version {versions}" if versions.min == versions.max else f"versions {versions}"
     classes = [f"# {title(api)} ({api.key.value}), {title_versions}\n"]

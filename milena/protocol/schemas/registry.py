@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from milena.protocol.api_keys import ApiKey
-from milena.releases import ABSENT, NEWEST, differences
+from milena.releases import ABSENT, NEWEST, RELEASES, differences
 
 
 class Role(Enum):
@@ -77,7 +77,6 @@ def _unsupported(key: ApiKey, kafka: str, flexible: int | None, listeners: tuple
     return _api(key, kafka, flexible, listeners, served=False, note=note)
 
 
-_TRANSACTIONS: Final = "transactions are not supported yet, so their APIs are not advertised"
 _SECURITY: Final = "SASL and delegation tokens are not supported yet"
 _NO_AUTHORIZER: Final = "SECURITY_DISABLED, as in Kafka without an authorizer"
 _SHARE: Final = "share groups are not supported (feature share.version stays 0)"
@@ -92,7 +91,7 @@ _APIS: Final = (
         9,
         _BROKER,
         advertised_min=0,
-        note="listed from 0, as Kafka lists it for old librdkafka; a transactional.id is refused",
+        note="listed from 0, as Kafka lists it for old librdkafka",
     ),
     _api(ApiKey.FETCH, "4-18", 12, _BOTH),
     _api(ApiKey.LIST_OFFSETS, "1-11", 6, _BROKER),
@@ -111,13 +110,13 @@ _APIS: Final = (
     _api(ApiKey.CREATE_TOPICS, "2-7", 5, _BOTH),
     _api(ApiKey.DELETE_TOPICS, "1-6", 4, _BOTH),
     _api(ApiKey.DELETE_RECORDS, "0-2", 2, _BROKER),
-    _api(ApiKey.INIT_PRODUCER_ID, "0-5", 2, _BROKER, note="idempotent producers only; 6 is unstable in Kafka 4.4 too"),
+    _api(ApiKey.INIT_PRODUCER_ID, "0-5", 2, _BROKER, note="6 with unstable.api.versions.enable, as in Kafka"),
     _api(ApiKey.OFFSET_FOR_LEADER_EPOCH, "2-4", 4, _BROKER),
-    _unsupported(ApiKey.ADD_PARTITIONS_TO_TXN, "0-5", 3, _BROKER, _TRANSACTIONS),
-    _unsupported(ApiKey.ADD_OFFSETS_TO_TXN, "0-4", 3, _BROKER, _TRANSACTIONS),
-    _unsupported(ApiKey.END_TXN, "0-5", 3, _BROKER, _TRANSACTIONS),
-    _unsupported(ApiKey.WRITE_TXN_MARKERS, "1-2", 1, _BROKER, _TRANSACTIONS),
-    _unsupported(ApiKey.TXN_OFFSET_COMMIT, "0-6", 3, _BROKER, _TRANSACTIONS),
+    _api(ApiKey.ADD_PARTITIONS_TO_TXN, "0-5", 3, _BROKER),
+    _api(ApiKey.ADD_OFFSETS_TO_TXN, "0-4", 3, _BROKER),
+    _api(ApiKey.END_TXN, "0-5", 3, _BROKER),
+    _api(ApiKey.WRITE_TXN_MARKERS, "1-2", 1, _BROKER),
+    _api(ApiKey.TXN_OFFSET_COMMIT, "0-6", 3, _BROKER),
     _api(ApiKey.DESCRIBE_ACLS, "1-3", 2, _BOTH, note=_NO_AUTHORIZER),
     _api(ApiKey.CREATE_ACLS, "1-3", 2, _BOTH, note=_NO_AUTHORIZER),
     _api(ApiKey.DELETE_ACLS, "1-3", 2, _BOTH, note=_NO_AUTHORIZER),
@@ -154,8 +153,8 @@ _APIS: Final = (
     _api(ApiKey.BROKER_REGISTRATION, "0-4", 0, _CONTROLLER),
     _api(ApiKey.BROKER_HEARTBEAT, "0-2", 0, _CONTROLLER),
     _api(ApiKey.UNREGISTER_BROKER, "0", 0, _BOTH),
-    _unsupported(ApiKey.DESCRIBE_TRANSACTIONS, "0", 0, _BROKER, _TRANSACTIONS),
-    _unsupported(ApiKey.LIST_TRANSACTIONS, "0-2", 0, _BROKER, _TRANSACTIONS),
+    _api(ApiKey.DESCRIBE_TRANSACTIONS, "0", 0, _BROKER),
+    _api(ApiKey.LIST_TRANSACTIONS, "0-2", 0, _BROKER),
     _api(ApiKey.ALLOCATE_PRODUCER_IDS, "0", 0, _CONTROLLER),
     _unsupported(ApiKey.CONSUMER_GROUP_HEARTBEAT, "0-1", 0, _BROKER, _CONSUMER),
     _unsupported(ApiKey.CONSUMER_GROUP_DESCRIBE, "0-1", 0, _BROKER, _CONSUMER),
@@ -185,6 +184,9 @@ _APIS: Final = (
     _unsupported(ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE, "0", 0, _BROKER, _STREAMS),
     _api(ApiKey.UNREGISTER_CONTROLLER, "0", 0, _BOTH),
 )
+
+_UNSTABLE: Final = {ApiKey.INIT_PRODUCER_ID: (VersionRange(0, 6), "4.1")}
+"""The APIs whose newest version is unstable: their versions with it, and the first release that has it."""
 
 REGISTRY: Final[Mapping[int, Api]] = {api.key: api for api in _APIS}
 """Every API of Kafka 4.4 by its key, in the order of the keys."""
@@ -219,6 +221,20 @@ def served(role: Role, release: str = NEWEST) -> dict[ApiKey, VersionRange]:
     for name, text in differences(release, "api").items():
         _limit(ranges, ApiKey[name], None if text == ABSENT else _range(text))
     return ranges
+
+
+def unstable(role: Role, release: str = NEWEST) -> dict[ApiKey, VersionRange]:
+    """Return the versions of the APIs that have an unstable one, which ``unstable.api.versions.enable`` adds."""
+    return {
+        key: versions
+        for key, (versions, since) in _UNSTABLE.items()
+        if role in REGISTRY[key].listeners and RELEASES.index(release) >= RELEASES.index(since)
+    }
+
+
+def with_unstable(api: Api) -> VersionRange | None:
+    """Return the versions of an API that a node may serve."""
+    return api.ours if api.key not in _UNSTABLE else _UNSTABLE[api.key][0]
 
 
 def _limit(ranges: dict[ApiKey, VersionRange], key: ApiKey, limit: VersionRange | None) -> None:

@@ -20,6 +20,7 @@ from milena.protocol.schemas.registry import (
     VersionRange,
     advertised,
     served,
+    unstable,
 )
 from tests.unit.protocol.kio_samples import kio_class, kio_versions
 
@@ -82,7 +83,23 @@ def test_each_role_serves_its_own_apis() -> None:
     assert ApiKey.PRODUCE in broker and ApiKey.PRODUCE not in controller
     assert ApiKey.BROKER_HEARTBEAT in controller and ApiKey.BROKER_HEARTBEAT not in broker
     assert broker[ApiKey.FETCH] == controller[ApiKey.FETCH] == VersionRange(4, 18)
-    assert ApiKey.END_TXN not in broker
+    assert ApiKey.END_TXN in broker and ApiKey.END_TXN not in controller
+
+
+def test_an_unstable_version_is_served_only_with_the_key_and_in_releases_that_have_it() -> None:
+    assert served(Role.BROKER)[ApiKey.INIT_PRODUCER_ID] == VersionRange(0, 5)
+    assert unstable(Role.BROKER) == unstable(Role.BROKER, "4.1") == {ApiKey.INIT_PRODUCER_ID: VersionRange(0, 6)}
+    assert unstable(Role.BROKER, "4.0") == {}
+    assert unstable(Role.CONTROLLER) == {}
+
+
+def test_the_unstable_versions_are_those_of_kafkas_schemas() -> None:
+    definitions = {
+        key: int(definition["validVersions"].rpartition("-")[2])
+        for key, definition in kafkas_requests().items()
+        if definition.get("latestVersionUnstable")
+    }
+    assert definitions == {int(key): versions.max for key, versions in unstable(Role.BROKER).items()}
 
 
 def test_produce_is_advertised_from_0_and_served_from_3() -> None:

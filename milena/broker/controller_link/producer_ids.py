@@ -27,20 +27,28 @@ class ProducerIds:
         self._controller = controller
         self._node_id = node_id
         self._broker_epoch = broker_epoch
-        self._block = iter(range(0))
+        self._block = range(0)
         self._fetching = asyncio.Lock()
 
     async def next(self) -> ProducerId:
-        """Return a new id. Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS, which clients retry, if no block can be
-        allocated now."""
-        producer_id = next(self._block, None)
-        while producer_id is None:
-            async with self._fetching:
-                producer_id = next(self._block, None)
-                if producer_id is None:
-                    self._block = iter(await self._allocate())
-                    producer_id = next(self._block, None)
+        """Return a new id. Raises as ``ready``."""
+        while (producer_id := self.take()) is None:
+            await self.ready()
+        return producer_id
+
+    def take(self) -> ProducerId | None:
+        """Return a new id; None if a block has to be allocated first (``ready``)."""
+        if not self._block:
+            return None
+        producer_id, self._block = self._block[0], self._block[1:]
         return ProducerId(producer_id)
+
+    async def ready(self) -> None:
+        """Wait until there are ids. Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS, which clients retry, if the
+        controller allocates none now."""
+        async with self._fetching:
+            if not self._block:
+                self._block = await self._allocate()
 
     async def _allocate(self) -> range:
         try:

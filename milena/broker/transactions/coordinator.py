@@ -97,7 +97,7 @@ class TransactionCoordinator:
         self._partition_count = partition_count
         self._version = version
         self._producer_ids = producer_ids
-        self._allocating = False
+        self._lacked_ids = False
         self._markers = markers
         self.settings = settings
         self._led: dict[int, _LedPartition] = {}
@@ -242,7 +242,7 @@ class TransactionCoordinator:
         keep_prepared: bool = False,
     ) -> None:
         """Give a producer the next epoch of its producer id, or another id (InitProducerId). An open transaction is
-        aborted, and the client has to repeat the request. Raises KafkaError."""
+        aborted, and the client has to repeat the request. Raises KafkaError, in particular NoProducerIds."""
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         if two_phase_commit and not self.settings.two_phase_commit:
@@ -314,7 +314,7 @@ class TransactionCoordinator:
     ) -> None:
         """Commit or abort the transaction of a producer (EndTxn). ``done`` gets the producer id and epoch of the next
         transaction, NO_PRODUCER below transaction version 2; it is called when the outcome is committed to the log,
-        before the markers are written. Raises KafkaError."""
+        before the markers are written. Raises KafkaError, in particular NoProducerIds."""
         shard = self.shard(transactional_id)
         present = shard.get(transactional_id)
         following = decisions.end(
@@ -337,22 +337,17 @@ class TransactionCoordinator:
 
         shard.change(transactional_id, following, written)
 
+    async def with_producer_ids(self, step: Callable[[], None]) -> None:
+        """Allocate producer ids, then run ``step`` again, which has raised NoProducerIds. Raises KafkaError."""
+        await self._producer_ids.ready()
+        step()
+
     def _next_id(self) -> ProducerId:
         producer_id = self._producer_ids.take()
         if producer_id is None:
-            if not self._allocating:
-                self._allocating = True
-                self._tasks.attempt(self._allocate(), name="producer-ids")
-            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "no producer ids yet")
+            self._lacked_ids = True
+            raise decisions.NoProducerIds
         return producer_id
-
-    async def _allocate(self) -> None:
-        try:
-            await self._producer_ids.ready()
-        except KafkaError as error:
-            self._events.warning("no producer ids", reason=error.message)
-        finally:
-            self._allocating = False
 
     # -- time
 
@@ -362,6 +357,15 @@ class TransactionCoordinator:
             for led in list(self._led.values()):
                 if led.loaded:
                     await self._finish(led, led.shard.abort_timed_out(self._next_id))
+            if self._lacked_ids:
+                self._lacked_ids = False
+                await self._allocate()
+
+    async def _allocate(self) -> None:
+        try:
+            await self._producer_ids.ready()
+        except KafkaError as error:
+            self._events.warning("no producer ids", reason=error.message)
 
     async def _expire_ids(self) -> None:
         while True:

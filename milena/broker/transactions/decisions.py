@@ -32,8 +32,16 @@ from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.records.transaction_records import TransactionState
 from milena.protocol.types import ProducerEpoch, ProducerId, TopicPartition
 
+
+class NoProducerIds(KafkaError):
+    """A new producer id is needed, and the broker has to allocate a block first."""
+
+    def __init__(self) -> None:
+        super().__init__(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "no producer ids yet")
+
+
 NextId: TypeAlias = Callable[[], ProducerId]
-"""Returns a new producer id. Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS if the broker has none now."""
+"""Returns a new producer id. Raises NoProducerIds."""
 
 _BEFORE: Final[Mapping[TransactionState, frozenset[TransactionState]]] = {
     TransactionState.EMPTY: SETTLED,

@@ -1,0 +1,52 @@
+"""AddOffsetsToTxn (key 25), versions 0-4: add the group's partition of ``__consumer_offsets`` to a transaction.
+
+Clients of transaction version 2 do not send it. KIPs: 98, 588 (v2: PRODUCER_FENCED), 890 (v4: TRANSACTION_ABORTABLE).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from milena.broker.transactions.model import ProducerIdAndEpoch
+from milena.node.api import RequestContext
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.types import OFFSETS_TOPIC, ProducerEpoch
+
+if TYPE_CHECKING:
+    from milena.broker.groups.coordinator import GroupCoordinator
+    from milena.broker.transactions.coordinator import TransactionCoordinator
+    from milena.protocol.apis import AddOffsetsToTxnRequest, AddOffsetsToTxnResponseFields
+
+_FENCED_SINCE: Final = 2
+
+
+class Needs(Protocol):
+    """What this handler uses of its broker."""
+
+    @property
+    def groups(self) -> GroupCoordinator: ...
+    @property
+    def transactions(self) -> TransactionCoordinator: ...
+
+
+def handle(node: Needs, ctx: RequestContext, request: AddOffsetsToTxnRequest) -> None:
+    @ctx.answering
+    def done(error: ErrorCode) -> None:
+        ctx.respond_fields(error_code=_error_of(ctx, error))
+
+    node.transactions.add_partitions(
+        request.transactional_id,
+        ProducerIdAndEpoch(request.producer_id, ProducerEpoch(request.producer_epoch)),
+        [(OFFSETS_TOPIC, node.groups.partition_for(request.group_id))],
+        0,
+        done,
+    )
+
+
+def failed(ctx: RequestContext, request: AddOffsetsToTxnRequest, error: KafkaError) -> AddOffsetsToTxnResponseFields:
+    return {"error_code": _error_of(ctx, error.code)}
+
+
+def _error_of(ctx: RequestContext, error: ErrorCode) -> ErrorCode:
+    old = error is ErrorCode.PRODUCER_FENCED and ctx.version < _FENCED_SINCE
+    return ErrorCode.INVALID_PRODUCER_EPOCH if old else error

@@ -1,0 +1,173 @@
+"""AddPartitionsToTxn (key 24), versions 0-5: add partitions to transactions.
+
+Clients send versions 0-3 with one transaction. Brokers send v4 and later with many, either to add partitions for a
+client of transaction version 2, or to verify that partitions were added (KIP-890). KIPs: 98, 588 (v2: PRODUCER_FENCED),
+890 (v4, and v5: TRANSACTION_ABORTABLE).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+
+from milena.broker.transactions.model import EPOCH_BUMP_VERSION, ProducerIdAndEpoch
+from milena.node.api import RequestContext
+from milena.protocol.cooperative import Cooperative, YieldBudget
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.types import ProducerEpoch, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from milena.broker.transactions.coordinator import TransactionCoordinator
+    from milena.node.metadata.image import MetadataImage
+    from milena.protocol.apis import (
+        AddPartitionsToTxnRequest,
+        AddPartitionsToTxnResponseFields,
+        AddPartitionsToTxnResultFields,
+        AddPartitionsToTxnTopic,
+        AddPartitionsToTxnTopicResultFields,
+    )
+
+_FENCED_SINCE: Final = 2
+_BATCHED_SINCE: Final = 4
+_Errors: TypeAlias = Mapping[TopicPartition, ErrorCode]
+
+
+class Needs(Protocol):
+    """What this handler uses of its broker."""
+
+    @property
+    def image(self) -> MetadataImage: ...
+    @property
+    def transactions(self) -> TransactionCoordinator: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Addition:
+    """The partitions of one transaction in a request."""
+
+    transactional_id: str
+    producer: ProducerIdAndEpoch
+    topics: Sequence[AddPartitionsToTxnTopic]
+    partitions: Mapping[TopicPartition, None]
+    verify_only: bool
+
+
+def handle(
+    node: Needs, ctx: RequestContext, request: AddPartitionsToTxnRequest
+) -> Cooperative[AddPartitionsToTxnResponseFields | None]:
+    """The response is sent when the records of all transactions are committed or refused."""
+    additions = yield from _read(ctx, request)
+    results: dict[int, AddPartitionsToTxnResultFields] = {}
+
+    @ctx.answering
+    def finished(number: int, errors: _Errors) -> None:
+        addition = additions[number]
+        results[number] = {
+            "transactional_id": addition.transactional_id,
+            "topic_results": _topic_results(addition.topics, errors),
+        }
+        if len(results) == len(additions):
+            ctx.respond_fields(**_response(ctx, [results[index] for index in range(len(additions))]))
+
+    budget = YieldBudget()
+    for number, addition in enumerate(additions):
+        _add(node, ctx, addition, partial(finished, number))
+        if budget.spend(1 + len(addition.partitions)):
+            yield
+    return None if additions else _response(ctx, [])
+
+
+def _read(ctx: RequestContext, request: AddPartitionsToTxnRequest) -> Cooperative[list[_Addition]]:
+    if ctx.version < _BATCHED_SINCE:
+        producer = ProducerIdAndEpoch(
+            request.v3_and_below_producer_id, ProducerEpoch(request.v3_and_below_producer_epoch)
+        )
+        topics = request.v3_and_below_topics
+        partitions = yield from _partitions(topics)
+        return [_Addition(request.v3_and_below_transactional_id, producer, topics, partitions, False)]
+    additions = list[_Addition]()
+    for one in request.transactions:
+        producer = ProducerIdAndEpoch(one.producer_id, ProducerEpoch(one.producer_epoch))
+        partitions = yield from _partitions(one.topics)
+        additions.append(_Addition(one.transactional_id, producer, one.topics, partitions, one.verify_only))
+    return additions
+
+
+def _partitions(topics: Sequence[AddPartitionsToTxnTopic]) -> Cooperative[dict[TopicPartition, None]]:
+    found = dict[TopicPartition, None]()
+    budget = YieldBudget()
+    for topic in topics:
+        name = topic.name
+        found.update(dict.fromkeys([(name, index) for index in topic.partitions]))
+        if budget.spend(1 + len(topic.partitions)):
+            yield
+    return found
+
+
+def _add(node: Needs, ctx: RequestContext, addition: _Addition, done: Callable[[_Errors], None]) -> None:
+    """Add or verify the partitions of one transaction. ``done`` gets the error of each partition."""
+
+    def all_with(error: ErrorCode) -> None:
+        done(dict.fromkeys(addition.partitions, _error_of(ctx, error)))
+
+    topics = node.image.topics
+    unknown = {
+        (topic, index)
+        for topic, index in addition.partitions
+        if topic not in topics or index not in topics[topic].partitions
+    }
+    if unknown:
+        done(
+            {
+                one: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if one in unknown else ErrorCode.OPERATION_NOT_ATTEMPTED
+                for one in addition.partitions
+            }
+        )
+        return
+    try:
+        if addition.verify_only:
+            done(
+                node.transactions.verify_partitions(
+                    addition.transactional_id, addition.producer, addition.partitions.keys()
+                )
+            )
+        else:
+            node.transactions.add_partitions(
+                addition.transactional_id,
+                addition.producer,
+                addition.partitions.keys(),
+                EPOCH_BUMP_VERSION if ctx.version >= _BATCHED_SINCE else 0,
+                all_with,
+            )
+    except KafkaError as error:
+        all_with(error.code)
+
+
+def _error_of(ctx: RequestContext, error: ErrorCode) -> ErrorCode:
+    old = error is ErrorCode.PRODUCER_FENCED and ctx.version < _FENCED_SINCE
+    return ErrorCode.INVALID_PRODUCER_EPOCH if old else error
+
+
+def _topic_results(
+    topics: Sequence[AddPartitionsToTxnTopic], errors: _Errors
+) -> list[AddPartitionsToTxnTopicResultFields]:
+    return [
+        {
+            "name": topic.name,
+            "results_by_partition": [
+                {"partition_index": index, "partition_error_code": errors[topic.name, index]}
+                for index in topic.partitions
+            ],
+        }
+        for topic in topics
+    ]
+
+
+def _response(ctx: RequestContext, results: list[AddPartitionsToTxnResultFields]) -> AddPartitionsToTxnResponseFields:
+    if ctx.version >= _BATCHED_SINCE:
+        return {"error_code": ErrorCode.NONE, "results_by_transaction": results}
+    return {"results_by_topic_v3_and_below": results[0]["topic_results"]}

@@ -182,8 +182,7 @@ class Fetchers:
 
     def _address(self, leader: NodeId) -> tuple[str, int] | None:
         broker = self._image().brokers.get(leader)
-        endpoint = None if broker is None else broker.endpoint(self._listener)
-        return None if endpoint is None else (endpoint.host, endpoint.port)
+        return None if broker is None else broker.address(self._listener)
 
     def _topic_id_of(self, name: str) -> UUID | None:
         topic = self._image().topics.get(name)

@@ -53,9 +53,14 @@ class BrokerLinks:
         await channel.connect()
         return channel.choose(key)
 
-    def keep_only(self, brokers: Callable[[NodeId], bool]) -> None:
-        """Close the connections to brokers that are not registered any more."""
-        for broker in [known for known in self._channels if not brokers(known)]:
+    def knows(self, broker: NodeId) -> bool:
+        """Whether the metadata has an address of ``broker``."""
+        return self._address(broker) is not None
+
+    def keep_only(self, is_kept: Callable[[NodeId], bool]) -> None:
+        """Close the connections to the other brokers: they are fenced or unregistered. Requests that wait for their
+        answers fail at once."""
+        for broker in [known for known in self._channels if not is_kept(known)]:
             self._channels.pop(broker).close()
 
     def close(self) -> None:

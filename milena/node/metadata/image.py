@@ -114,6 +114,11 @@ class BrokerImage:
         """Return the endpoint of a listener; None if the broker does not have it."""
         return next((endpoint for endpoint in self.endpoints if endpoint.name == listener_name), None)
 
+    def address(self, listener_name: str) -> tuple[str, int] | None:
+        """Return host and port of a listener; None if the broker does not have it."""
+        endpoint = self.endpoint(listener_name)
+        return None if endpoint is None else (endpoint.host, endpoint.port)
+
     def has_online_dir(self, directory: UUID) -> bool:
         """Whether replicas in ``directory`` are online. Reserved ids except LOST count as online (``Directory``,
         KIP-858)."""

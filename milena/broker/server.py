@@ -29,7 +29,7 @@ from milena.broker.follower.fetchers import Fetchers
 from milena.broker.follower.leader_link import AskEnds
 from milena.broker.gauges import register_gauges
 from milena.broker.group_wiring import group_coordinator
-from milena.broker.hosting.applier import Applier, PartitionServices, RoleServices
+from milena.broker.hosting.applier import Applier, Coordinator, PartitionServices, RoleServices
 from milena.broker.hosting.config_store import ConfigStore
 from milena.broker.hosting.directory_assigner import DirectoryAssigner
 from milena.broker.hosting.log_mover import LogMover
@@ -45,6 +45,8 @@ from milena.broker.replica.partition import Partition
 from milena.broker.replica.partitions import PartitionSet
 from milena.broker.replica.replication import Replication
 from milena.broker.replica.replication_quotas import ReplicationQuotas
+from milena.broker.transaction_wiring import inter_broker_links, transaction_coordinator
+from milena.broker.transactions.markers import MarkerSender
 from milena.broker.waiting.purgatory import Purgatory
 from milena.config.node_config import NodeConfig
 from milena.config.tiered_rules import compacts_tier
@@ -56,7 +58,7 @@ from milena.node.rules.rules import Rules, uuid_namer
 from milena.node.serving.server import Server, ServerLimits
 from milena.protocol.schemas.api_versions import ApiVersionsAnswers
 from milena.protocol.schemas.registry import Role
-from milena.protocol.types import ZERO_UUID, NodeId
+from milena.protocol.types import OFFSETS_TOPIC, TRANSACTION_TOPIC, ZERO_UUID, NodeId
 from milena.runtime.context import Runtime
 from milena.runtime.limited_log import LimitedLog
 from milena.runtime.logging import get_logger
@@ -138,6 +140,9 @@ class Broker:
         self.auto_create = self._new_auto_creation()
         self.producer_ids = ProducerIds(self.controller, self.node_id, lambda: self.lifecycle.epoch)
         self.groups = group_coordinator(runtime, self._tasks, work, config, self._metadata, lambda: self.own_changes)
+        self._marker_links = inter_broker_links(self, "transaction-markers")
+        self.markers = MarkerSender(runtime, self._tasks, self._marker_links, self._metadata.image, turn=work.turn)
+        self.transactions = transaction_coordinator(self, self._tasks, self.markers)
         self._assigner = DirectoryAssigner(self.controller, runtime.clock, self.node_id, lambda: self.lifecycle.epoch)
         self.expected_followers = ExpectedFollowers(runtime.clock, self.purgatory, self.node_id)
         self.fetchers = self._new_fetchers(config)
@@ -207,7 +212,10 @@ class Broker:
         services = PartitionServices(
             self.partitions, self.logs, self.configs, self.purgatory, self.meters, self.replication
         )
-        roles = RoleServices(self.groups, self.fetchers, self.expected_followers, self.log_mover, self.tier)
+        coordinators: dict[str, Coordinator] = {OFFSETS_TOPIC: self.groups, TRANSACTION_TOPIC: self.transactions}
+        roles = RoleServices(
+            coordinators, self.groups, self.fetchers, self.expected_followers, self.log_mover, self.tier
+        )
         clock, contained = self.runtime.clock, self.runtime.contained
         return Applier(self.node_id, self._metadata.image, services, roles, self._assigner, clock, contained)
 
@@ -318,6 +326,7 @@ class Broker:
         await self._applier.wait_applied()
         self.logs.start(self._tasks)
         self.groups.start()
+        self.transactions.start()
         lifecycle.ready_to_unfence()
         await lifecycle.unfenced.wait()
         self.server.serve()
@@ -340,6 +349,7 @@ class Broker:
         await self._tasks.stop()
         self._heartbeats.close()
         self._proposals_link.close()
+        self._marker_links.close()
         self.controller.close()
         if self._metadata.source is not None:
             self._metadata.source.close()
@@ -385,6 +395,8 @@ class Broker:
     def _metadata_changed(self, image: MetadataImage, delta: Delta) -> None:
         if delta.topics or delta.deleted_topics or delta.brokers:
             self.metadata_answers.clear()
+        if delta.brokers:
+            self.markers.brokers_changed()
         if delta.features:
             self.api_versions.set_finalized(image.features, image.offset)
         self._applier.publish(delta)

@@ -28,6 +28,7 @@ COMPONENTS: Final = (
     "isr",
     "lifecycle",
     "log-mover",
+    "markers",
     "metadata",
     "network",
     "node",
@@ -39,6 +40,7 @@ COMPONENTS: Final = (
     "remote-log-reader",
     "storage",
     "tier",
+    "transactions",
 )
 """The components: the first argument of ``get_logger``."""
 _METHODS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}

@@ -141,15 +141,19 @@ class GroupCoordinator:
 
     # -- look-ups
 
+    def partition_for(self, group_id: str) -> int:
+        """The partition of ``__consumer_offsets`` for a group."""
+        return partition_for_group(group_id, self._partition_count())
+
     def shard(self, group_id: str) -> Shard:
         """The shard of a group. Raises KafkaError: INVALID_GROUP_ID, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS."""
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        return self._shard_at(partition_for_group(group_id, self._partition_count()))
+        return self._shard_at(self.partition_for(group_id))
 
     def shard_for_offsets(self, group_id: str) -> Shard:
         """Like ``shard``, but allows the empty group id, under which old clients without a group commit offsets."""
-        return self._shard_at(partition_for_group(group_id, self._partition_count()))
+        return self._shard_at(self.partition_for(group_id))
 
     def _shard_at(self, partition: int) -> Shard:
         led = self._led.get(partition)

@@ -31,7 +31,7 @@ from milena.node.metadata.image import Delta, MetadataImage, PartitionImage, Top
 from milena.protocol.errors import KafkaError
 from milena.protocol.features import DIRECTORY_ASSIGNMENT
 from milena.protocol.invariants import BrokenInvariant
-from milena.protocol.types import LOST_DIR, OFFSETS_TOPIC, RESERVED_DIRECTORIES, ZERO_UUID, LeaderEpoch, NodeId
+from milena.protocol.types import LOST_DIR, RESERVED_DIRECTORIES, ZERO_UUID, LeaderEpoch, NodeId
 from milena.protocol.uuids import to_text
 from milena.runtime.clock import Clock
 from milena.runtime.containment import Containment
@@ -50,11 +50,16 @@ PARTITIONS_PER_ITERATION: Final = 16
 
 
 class Coordinator(Protocol):
-    """The coordinator of an internal topic, which follows the leaderships of its partitions (``broker.groups``)."""
+    """The coordinator of an internal topic, which follows the leaderships of its partitions (``broker.groups`` and
+    ``broker.transactions``)."""
 
     def elected(self, index: int, leader_epoch: LeaderEpoch, partition: Partition) -> None: ...
 
     def resigned(self, index: int) -> None: ...
+
+
+class TopicOffsets(Protocol):
+    """The committed offsets of all topics (``broker.groups``)."""
 
     def topics_deleted(self, topics: Mapping[UUID, str]) -> None: ...
 
@@ -75,7 +80,9 @@ class PartitionServices:
 class RoleServices:
     """What depends on the roles of this broker's partitions: leader, follower, offline or removed."""
 
-    groups: Coordinator
+    coordinators: Mapping[str, Coordinator]
+    """By topic."""
+    offsets: TopicOffsets
     fetchers: Fetchers
     expected_followers: ExpectedFollowers
     mover: LogMover
@@ -107,7 +114,8 @@ class Applier:
         self._purgatory = services.purgatory
         self._meters = services.meters
         self._replication = services.replication
-        self._groups = roles.groups
+        self._coordinators = roles.coordinators
+        self._offsets = roles.offsets
         self._assigner = assigner
         self._warned_directories: set[tuple[UUID, UUID]] = set()
         self._fetchers = roles.fetchers
@@ -168,7 +176,7 @@ class Applier:
                 self._apply_to("ISR check", Partition.check_isr, partition)
         if delta.deleted_topics:
             deleted = {topic.id: topic.name for topic in delta.deleted_topics}
-            self._apply_to("offsets of deleted topics", self._groups.topics_deleted, deleted)
+            self._apply_to("offsets of deleted topics", self._offsets.topics_deleted, deleted)
         self._update_progress()
 
     def _apply_to(self, subject: str, work: Callable[[Arg], None], argument: Arg) -> None:
@@ -243,8 +251,7 @@ class Applier:
     def take_offline(self, partition: Partition) -> None:
         """Take a partition offline whose log directory has failed."""
         # Also if the partition is not led any more: the coordinator may not have been notified of that.
-        if partition.topic == OFFSETS_TOPIC:
-            self._groups.resigned(partition.index)
+        self._resign(partition)
         self._fetchers.unfollow(partition)
         self._mover.stop_tracking(partition)
         if self._tier is not None:
@@ -389,12 +396,18 @@ class Applier:
             self._fetchers.follow(partition)
         if self._tier is not None:
             self._tier.take_up(partition)
-        if partition.topic == OFFSETS_TOPIC:
+        coordinator = self._coordinators.get(partition.topic)
+        if coordinator is not None:
             leads_in = partition.leader_epoch if partition.is_leader else None
             if led_in is not None and leads_in is None:
-                self._groups.resigned(partition.index)
+                coordinator.resigned(partition.index)
             elif leads_in is not None and led_in != leads_in:
-                self._groups.elected(partition.index, leads_in, partition)
+                coordinator.elected(partition.index, leads_in, partition)
+
+    def _resign(self, partition: Partition) -> None:
+        coordinator = self._coordinators.get(partition.topic)
+        if coordinator is not None:
+            coordinator.resigned(partition.index)
 
     def _become(self, partition: Partition, assignment: PartitionImage) -> bool:
         """Apply leadership, replicas and ISR. Returns False if the partition is offline then."""
@@ -411,8 +424,7 @@ class Applier:
 
     def _remove(self, partition: Partition, *, topic_deleted: bool) -> None:
         log = partition.log or self._logs.get(partition.topic, partition.index)  # a failed partition has a log on disk
-        if partition.topic == OFFSETS_TOPIC:
-            self._groups.resigned(partition.index)
+        self._resign(partition)
         self._fetchers.unfollow(partition)
         self._mover.cancel(partition)
         if self._tier is not None:

@@ -45,8 +45,6 @@ from milena.runtime.tasks import Tasks
 class Markers(Protocol):
     """Writes markers to the partitions of transactions (``transactions.markers``)."""
 
-    def start(self) -> None: ...
-
     def send(self, work: MarkerWork) -> None: ...
 
     def cancel(self, state_partition: int) -> None: ...
@@ -105,7 +103,6 @@ class TransactionCoordinator:
         self._events = LimitedLog(self._log, runtime.clock.monotonic)
 
     def start(self) -> None:
-        self._markers.start()
         self._tasks.keep(self._abort_timed_out, name="transaction-timeouts")
         self._tasks.keep(self._expire_ids, name="transactional-id-expiration")
 

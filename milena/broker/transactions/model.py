@@ -17,7 +17,7 @@ fences a producer and aborts its transaction in one step.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
@@ -80,7 +80,7 @@ class Transaction:
     """The time of the last transition."""
     start_ms: int = NO_TIME
     """The time at which the first partition of the present or last transaction was added."""
-    partitions: Partitions = NO_PARTITIONS
+    partitions: Partitions = field(default_factory=lambda: NO_PARTITIONS)
     last_epoch: ProducerEpoch = NO_EPOCH
     """The epoch before the last bump, with which a client may repeat its request. It is not in the log."""
     previous_producer_id: ProducerId = NO_PRODUCER_ID

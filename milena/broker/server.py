@@ -344,6 +344,7 @@ class Broker:
             await self.tier.stop()
         self.server.stop_accepting()
         self.fetchers.close()
+        self.transactions.close()
         self.purgatory.close()
         await self.server.stop()
         await self._tasks.stop()

@@ -133,6 +133,11 @@ class TransactionCoordinator:
             led.shard.close()
             self._markers.cancel(index)
 
+    def close(self) -> None:
+        """Close all shards: this broker stops."""
+        for index in list(self._led):
+            self.resigned(index)
+
     async def _load(self, led: _LedPartition) -> None:
         try:
             if not await self._finish(led, load(led.log, led.shard, self._events)):

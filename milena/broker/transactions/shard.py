@@ -25,7 +25,8 @@ TOMBSTONES_PER_BATCH: Final = 250
 PREPARED_PER_TURN: Final = 250
 """Loaded transactions whose markers are sent before other tasks run."""
 RETRY_SECONDS: Final = 0.1
-"""The pause before a completed transaction is written again after a refused write."""
+"""The pause before a completed transaction is written again after a refused write, and before the next wait for a
+commit."""
 
 
 class StateLog(Protocol):
@@ -180,7 +181,7 @@ class Shard:
         error if that takes longer than the commit timeout; the others are called nevertheless, unless this leadership
         ends before."""
 
-        def ended(error: ErrorCode, done: Done = done) -> None:
+        def ended(error: ErrorCode) -> None:
             if self.closed:
                 done(ErrorCode.NOT_COORDINATOR)
                 return
@@ -190,7 +191,7 @@ class Shard:
             if error is ErrorCode.NONE and then is not None:
                 then()
             elif error is ErrorCode.REQUEST_TIMED_OUT:
-                self._log.when_committed(end, lambda late: ended(late, _ignored))
+                self._clock.call_later(RETRY_SECONDS, lambda: self._when_committed(end, apply, _ignored, then))
 
         self._log.when_committed(end, ended)
 

@@ -78,7 +78,7 @@ def test_a_partition_that_cannot_be_loaded_is_not_coordinated(
     coordinated.elect()
     coordinated.tasks.run()
     assert refusal(coordinated) is ErrorCode.NOT_COORDINATOR
-    assert coordinated.bench.contained.total == noted
+    assert coordinated.bench.contained.count == noted
 
 
 def test_listing_waits_for_all_partitions(coordinated: Coordinated) -> None:
@@ -86,6 +86,8 @@ def test_listing_waits_for_all_partitions(coordinated: Coordinated) -> None:
     coordinated.elect()
     with pytest.raises(KafkaError):
         coordinated.transactions.shards()
+    coordinated.tasks.run()
+    assert len(list(coordinated.transactions.shards())) == 1
 
 
 def test_the_empty_id_is_invalid(coordinated: Coordinated) -> None:
@@ -179,6 +181,15 @@ def test_a_resignation_answers_requests_that_wait(bench: Bench, monkeypatch: pyt
     coordinated.partition.become(led_by(2, replicas=(1, 2), leader_epoch=coordinated.epoch + 1))
     coordinated.transactions.resigned(0)
     assert request.response.error_code == ErrorCode.NOT_COORDINATOR
+
+
+def test_a_broker_that_stops_answers_requests_that_wait(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    coordinated = _with_a_follower(bench, monkeypatch)
+    request = coordinated.init()
+    coordinated.transactions.close()
+    bench.purgatory.close()
+    assert request.response.error_code == ErrorCode.NOT_COORDINATOR
+    assert refusal(coordinated) is ErrorCode.NOT_COORDINATOR
 
 
 def _with_a_follower(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Coordinated:

@@ -69,6 +69,7 @@ def test_an_id_is_busy_until_a_late_commit(world: World) -> None:
     assert world.shard.get("x") == OPEN
     assert world.shard.is_busy("x")
     world.log.commit()
+    world.clock.advance(RETRY_SECONDS)
     assert world.shard.get("x") == PREPARED
     assert [work[0] for work in world.markers] == ["x"]
     assert len(errors) == 1
@@ -158,6 +159,7 @@ def test_a_completion_that_is_committed_late_is_not_written_twice(world: World) 
     world.clock.advance(10)
     assert len(world.log.batches) == 3
     world.log.commit()
+    world.clock.advance(RETRY_SECONDS)
     completed = world.shard.get("x")
     assert completed is not None
     assert completed.state is COMMITTED
@@ -199,6 +201,7 @@ def test_markers_of_loaded_transactions_wait_until_what_was_loaded_is_committed(
     world.log.give_up()
     assert not world.markers
     world.log.commit()
+    world.clock.advance(RETRY_SECONDS)
     assert [work[0] for work in world.markers] == ["x"]
 
 
@@ -285,6 +288,7 @@ def test_an_id_is_busy_until_its_tombstone_is_committed(world: World) -> None:
     world.log.give_up()
     assert world.shard.is_busy("old")
     world.log.commit()
+    world.clock.advance(RETRY_SECONDS)
     assert not world.shard.is_busy("old")
     assert world.shard.get("old") is None
 

@@ -106,6 +106,10 @@ class Driver(Protocol):
 
     def resume(self, ctx: RequestContext, work: Cooperative[None]) -> None: ...
 
+    def wait(self, ctx: RequestContext, size: int) -> bool: ...
+
+    def proceed(self, ctx: RequestContext, work: Cooperative[None], size: int) -> None: ...
+
 
 @dataclass(frozen=True, slots=True)
 class ApiModule:
@@ -289,6 +293,18 @@ class RequestContext:
             return
         assert self.driver is not None
         self.driver.resume(self, work)
+
+    def wait(self, size: int) -> bool:
+        """Make later requests of the connection wait, because this one, of ``size`` bytes, takes effect after another
+        node has answered: ``proceed`` must be called then. If too many bytes of requests wait already, close the
+        connection and return False."""
+        assert self.driver is not None
+        return self.driver.wait(self, size)
+
+    def proceed(self, work: Cooperative[None], size: int) -> None:
+        """Run ``work``, which handles this request after its ``wait``. An error is answered, as one of a handler."""
+        assert self.driver is not None
+        self.driver.proceed(self, work, size)
 
     def no_response(self) -> None:
         """Free the slot without an answer (produce with acks=0)."""

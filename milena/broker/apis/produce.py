@@ -6,8 +6,10 @@ requests of the connection wait (``broker.replica.checked_appends``).
 
 acks=0 has no response; an error closes the connection, so that the client refreshes its metadata. With acks=all the
 response is sent when the records are committed. Each partition has its own error; from v10 on, a partition that another
-broker leads has the leader and its endpoint. Transactional requests get TRANSACTIONAL_ID_AUTHORIZATION_FAILED, because
-transactions are not supported yet. KIPs: 98, 101, 467 (record errors), 480, 516 (topic ids, v13), 951 (current leader).
+broker leads has the leader and its endpoint. The first batch of a transaction in a partition is appended once the
+transaction coordinator has confirmed the transaction (``broker.transactions.batch_verification``); until then later
+requests of the connection wait. From v12 on this adds the partition to the transaction. KIPs: 98, 101, 467 (record
+errors), 480, 516 (topic ids, v13), 890 (transactions), 951 (current leader).
 """
 
 from __future__ import annotations
@@ -16,11 +18,17 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 from uuid import UUID
 
-from milena.broker.controller_link.transactions import HasClientLog, log_refusal
 from milena.broker.metadata.leader_hints import LeaderHints
 from milena.broker.reading.producing import CommitWait, PendingAppend
 from milena.broker.replica.checked_appends import AppendTarget, CheckedAppends
 from milena.broker.replica.partition import ACKS_ALL, Partition
+from milena.broker.transactions.batch_verification import (
+    BatchVerification,
+    VerificationServices,
+    error_for_client,
+    producer_of,
+)
+from milena.broker.transactions.verification import Operation
 from milena.node.api import RequestContext
 from milena.node.serving.scheduler import LARGE_JOB_BYTES
 from milena.protocol.cooperative import Cooperative, YieldBudget
@@ -81,7 +89,7 @@ _WITHOUT_LOG_START: Final = frozenset(
 _LEADER_SINCE: Final = 10
 
 
-class Needs(HasClientLog, Protocol):
+class Needs(Protocol):
     """What this handler uses of its broker."""
 
     @property
@@ -90,6 +98,8 @@ class Needs(HasClientLog, Protocol):
     def partitions(self) -> PartitionSet: ...
     @property
     def purgatory(self) -> Purgatory: ...
+    @property
+    def verification(self) -> VerificationServices: ...
 
 
 def handle(node: Needs, ctx: RequestContext, body: memoryview) -> Cooperative[None] | None:
@@ -106,7 +116,9 @@ def _handle_large(node: Needs, ctx: RequestContext, body: memoryview) -> Coopera
     yield  # the scheduler waits for a slot
     request = yield from decode_large_produce_request(ctx.version, body)
     yield  # the first append is a step of its own
-    yield from _Produce(node, ctx, request, copied=True).run(None)
+    unfinished = _Produce(node, ctx, request, copied=True).start()
+    if unfinished is not None:
+        yield from unfinished
 
 
 class _Produce:
@@ -126,6 +138,7 @@ class _Produce:
         "_targets",
         "_timeout_ms",
         "_topics",
+        "_verification",
     )
 
     _partition: Partition | None
@@ -148,12 +161,56 @@ class _Produce:
         self._appends = CheckedAppends(self._targets, request.acks, ctx, copied=copied)
         self._pending: list[_PendingResult] = []
         self._results: list[ProducedPartition] = []
-        request_error = _request_error(node, ctx, request)
-        if request_error is not None:
-            self._results += [ProducedPartition(target[2], request_error) for target in self._targets]
+        self._verification: BatchVerification | None = None
+        transactional = [
+            position
+            for position, (_, _, _, records) in enumerate(self._targets)
+            if records is not None and _attributes(records) & _TRANSACTIONAL
+        ]
+        if transactional:
+            self._prepare_verification(request.transactional_id, transactional)
+
+    def _prepare_verification(self, transactional_id: str | None, positions: list[int]) -> None:
+        """Find the batches at ``positions`` that may need a verification. If the request is invalid, all its partitions
+        get the error."""
+        if transactional_id is None:
+            self._refuse_all(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            return
+        version = self._ctx.version
+        verification: BatchVerification | None = None
+        of_request: tuple[int, int] | None = None
+        for position in positions:
+            records = self._targets[position][3]
+            assert records is not None
+            producer = producer_of(records)
+            if producer is None:
+                continue
+            if verification is None:
+                of_request = producer.producer_id, producer.epoch
+                verification = BatchVerification(
+                    self._node.verification,
+                    transactional_id,
+                    producer.producer_id,
+                    producer.epoch,
+                    Operation.of_produce(version),
+                    self._look_up_at,
+                )
+            elif of_request != (producer.producer_id, producer.epoch):
+                self._refuse_all(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+                return
+            verification.add(position, producer.sequence)
+        self._verification = verification
+
+    def _refuse_all(self, error: ErrorCode) -> None:
+        self._results = [ProducedPartition(target[2], error) for target in self._targets]
 
     def start(self) -> Cooperative[None] | None:
-        """Append and respond within the call. If the checks of the batches take long, return the remaining work."""
+        """Append and respond within the call. If the checks of the batches take long, or a transaction must be
+        verified, return the remaining work."""
+        if self._verification is not None:
+            return self._verify(self._verification)
+        if self._budget is not None:
+            return self.run(None)
         purgatory = self._node.purgatory
         purgatory.hold()
         try:
@@ -165,6 +222,32 @@ class _Produce:
         finally:
             purgatory.release()
         return None
+
+    def _verify(self, verification: BatchVerification) -> Cooperative[None]:
+        """Verify the transaction, then append and respond. If the coordinator must be asked, this work ends and other
+        work follows its answer (``RequestContext.proceed``)."""
+        must_ask = yield from verification.begin(self._budget)
+        if not must_ask:
+            yield from self.run(None)
+            return
+        self._appends.copy_all()
+        self._wait_for(verification)
+
+    def _wait_for(self, verification: BatchVerification) -> None:
+        size = sum(len(records) for _, _, _, records in self._targets if records is not None)
+
+        def verified() -> None:
+            self._ctx.proceed(self._run_verified(verification), size)
+
+        if self._ctx.wait(size):
+            verification.ask(verified)
+
+    def _run_verified(self, verification: BatchVerification) -> Cooperative[None]:
+        """``run`` with the result of the verification. Without a connection nothing is appended."""
+        if self._ctx.closed and self._acks != 0:
+            return
+        self._appends.guards = verification.guards
+        yield from self.run(None)
 
     def run(self, unfinished: Cooperative[AppendInfo] | None) -> Cooperative[None]:
         """Finish an append, append to the partitions that have no result yet, then respond."""
@@ -183,7 +266,7 @@ class _Produce:
                 yield
                 # Without a connection the remaining appends are dropped: the client retries what was not acknowledged.
                 is_done = self._ctx.closed and self._acks != 0
-        if self._ctx.is_large:
+        if self._ctx.is_large or self._verification is not None:
             self._ctx.release()  # the next requests of the connection need not wait until the records are committed
 
     def _remaining(self, unfinished: Cooperative[AppendInfo] | None) -> Cooperative[None]:
@@ -206,6 +289,9 @@ class _Produce:
     def _append(self, position: int) -> Cooperative[AppendInfo] | None:
         """Append to a partition and store the result. If the check of the batch takes long, return the remaining work,
         whose result is not stored."""
+        if self._verification is not None and position in self._verification.errors:
+            self._unverified(position, self._verification.errors[position])
+            return None
         partition = self._partition_for(position)
         if partition is None:
             return None
@@ -218,6 +304,10 @@ class _Produce:
             return info
         self._appended(info)
         return None
+
+    def _unverified(self, position: int, error: ErrorCode) -> None:
+        code, message = error_for_client(error, Operation.of_produce(self._ctx.version))
+        self._results.append(ProducedPartition(self._targets[position][2], code, error_message=message))
 
     def _partition_for(self, position: int) -> Partition | None:
         """Return the partition to append to; None if the request may not, whose error is then in the results."""
@@ -240,15 +330,19 @@ class _Produce:
 
     def _find(self, target: AppendTarget) -> Partition:
         """Look up the partition. Raises KafkaError."""
-        name, topic_id, index, _ = target
         self._partition = None
-        if topic_id is not None:
-            partition = self._node.partitions.get_by_id(topic_id, index)
-        else:
-            assert name is not None
-            partition = self._node.partitions.get_for_write(name, index)
-        self._partition = partition
+        self._partition = partition = self._look_up(target)
         return partition
+
+    def _look_up(self, target: AppendTarget) -> Partition:
+        name, topic_id, index, _ = target
+        if topic_id is not None:
+            return self._node.partitions.get_by_id(topic_id, index)
+        assert name is not None
+        return self._node.partitions.get_for_write(name, index)
+
+    def _look_up_at(self, position: int) -> Partition:
+        return self._look_up(self._targets[position])
 
     def _failed(self, error: KafkaError) -> None:
         self._meters.failed_produces.value += 1
@@ -303,18 +397,6 @@ class _PendingResult:
     def __init__(self, append: PendingAppend, position: int) -> None:
         self.append = append
         self.position = position
-
-
-def _request_error(node: Needs, ctx: RequestContext, request: ProduceRequest) -> ErrorCode | None:
-    """The error of the whole request, which all partitions get; None if there is none."""
-    if request.transactional_id is not None:
-        log_refusal(node, ctx, request.transactional_id)
-        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    for _, _, partitions in request.topics:
-        for _, records in partitions:
-            if records is not None and _attributes(records) & _TRANSACTIONAL:
-                return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    return None
 
 
 def _check_request(ctx: RequestContext, partition: Partition, records: memoryview | None, acks: int) -> None:

@@ -21,6 +21,7 @@ from milena.protocol.records.decompression import memory_needed
 from milena.protocol.records.record_scan import STEP, work_of
 from milena.protocol.records.validation import LogValidator
 from milena.storage.log.unified_log import AppendInfo
+from milena.storage.state.producer_state import NO_GUARD, VerificationGuard
 
 RECORDS_BEFORE_FIRST_YIELD: Final = 4 * STEP
 """Records (or equivalent work) of one request that are checked when it arrives."""
@@ -52,7 +53,7 @@ class MemoryNeeds(Protocol):
 class CheckedAppends:
     """The appends of one request. ``append`` is called for each of ``targets`` in order."""
 
-    __slots__ = ("_acks", "_are_copied", "_budget", "_copied_position", "_memory", "_targets")
+    __slots__ = ("_acks", "_are_copied", "_budget", "_copied_position", "_memory", "_targets", "guards")
 
     def __init__(self, targets: list[AppendTarget], acks: int, memory: MemoryNeeds, *, copied: bool) -> None:
         """``copied``: the records are not in the receive buffer. Otherwise copies replace them before the first yield,
@@ -62,6 +63,8 @@ class CheckedAppends:
         self._memory = memory
         self._budget = RECORDS_BEFORE_FIRST_YIELD
         self._are_copied = copied
+        self.guards: dict[int, VerificationGuard] | None = None
+        """By position, for the first batches of a transaction in their partitions."""
         self._copied_position = -1
         """The position in ``targets`` whose records were copied before their check; -1 for none."""
 
@@ -79,7 +82,7 @@ class CheckedAppends:
         if self._budget >= 0:
             if not self._are_copied and _estimated_work(records) > self._budget:
                 records = self._copy(position, records)
-            started = partition.begin_append(records, self._acks)
+            started = partition.begin_append(records, self._acks, guard=self._guard(position))
             if isinstance(started, AppendInfo):
                 return started
             check = started
@@ -97,16 +100,16 @@ class CheckedAppends:
             if check is None:
                 records = self._targets[position][3]
                 assert records is not None
-                started = partition.begin_append(records, self._acks)
+                started = partition.begin_append(records, self._acks, guard=self._guard(position))
                 if isinstance(started, AppendInfo):
                     return started
                 check = started
             finished = yield from self._finish(check, position)
             if not self._are_copied:  # no yield: partition and configuration cannot have changed
-                return partition.append_validated(check, self._acks)
+                return partition.append_validated(check, self._acks, self._guard(position))
             previous, partition = partition, find(self._targets[position])
             if finished and previous is partition and _is_as_checked(partition, check):
-                return partition.append_validated(check, self._acks)
+                return partition.append_validated(check, self._acks, self._guard(position))
             check = None
 
     def _finish(self, check: LogValidator, position: int) -> Cooperative[bool]:
@@ -121,6 +124,18 @@ class CheckedAppends:
                 if not on_copy:
                     return False
         return True
+
+    def _guard(self, position: int) -> VerificationGuard:
+        return NO_GUARD if self.guards is None else self.guards.get(position, NO_GUARD)
+
+    def copy_all(self) -> None:
+        """Copy the records of all targets, because the request waits before its first append."""
+        if not self._are_copied:
+            for position in range(len(self._targets)):
+                records = self._targets[position][3]
+                if records is not None:
+                    self._copy(position, records)
+            self._are_copied = True
 
     def _before_yield(self, position: int) -> None:
         """Refill the budget. Before the first yield, copy the records from ``position`` on."""

@@ -37,6 +37,7 @@ from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.records.validation import LogValidator, Origin
 from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch
 from milena.storage.log.unified_log import AppendInfo, UnifiedLog
+from milena.storage.state.producer_state import NO_GUARD, VerificationGuard
 
 ACKS_ALL: Final = -1
 
@@ -251,33 +252,66 @@ class Partition:
 
     # -- appends and followers' fetches
 
-    def append(self, records: memoryview, acks: int, *, origin: Origin = Origin.CLIENT) -> AppendInfo:
-        """Check and append one batch as the leader. Offsets and epoch are written into ``records`` in place. Raises
-        KafkaError with the code for the client, and appends nothing in that case."""
-        appended = self.begin_append(records, acks, origin)
+    def begin_verification(
+        self, producer_id: int, epoch: int, sequence: int, now_ms: int, *, bumps_epoch: bool
+    ) -> VerificationGuard:
+        """Return the guard with which the first batch of a transaction may be appended once the coordinator has
+        confirmed the transaction; NO_GUARD if no verification is needed (``ProducerState.begin_verification``). Raises
+        KafkaError: this replica does not lead, or INVALID_PRODUCER_EPOCH."""
+        return self.require().producers.begin_verification(
+            producer_id, epoch, sequence, now_ms, bumps_epoch=bumps_epoch
+        )
+
+    def append(
+        self,
+        records: memoryview,
+        acks: int,
+        *,
+        origin: Origin = Origin.CLIENT,
+        guard: VerificationGuard = NO_GUARD,
+        transaction_version: int = 0,
+    ) -> AppendInfo:
+        """Check and append one batch as the leader. Offsets and epoch are written into ``records`` in place.
+
+        ``guard``: that of the verification, for the first batch of a transaction. ``transaction_version``: that of a
+        marker's transaction. Raises KafkaError with the code for the client, and appends nothing in that case."""
+        appended = self.begin_append(records, acks, origin, guard, transaction_version)
         if isinstance(appended, AppendInfo):
             return appended
         appended.finish()
-        return self.append_validated(appended, acks)
+        return self.append_validated(appended, acks, guard, transaction_version)
 
-    def begin_append(self, records: memoryview, acks: int, origin: Origin = Origin.CLIENT) -> AppendInfo | LogValidator:
+    def begin_append(
+        self,
+        records: memoryview,
+        acks: int,
+        origin: Origin = Origin.CLIENT,
+        guard: VerificationGuard = NO_GUARD,
+        transaction_version: int = 0,
+    ) -> AppendInfo | LogValidator:
         """Append the batch like ``append`` if its validation is short. Otherwise return the unfinished validator; the
         caller finishes it and calls ``append_validated``. Raises KafkaError."""
         log = self._log_for_append(acks)
         try:
-            begun = log.begin_append(records, self.registration.leader_epoch, origin)
+            begun = log.begin_append(records, self.registration.leader_epoch, origin, guard, transaction_version)
             if isinstance(begun, AppendInfo):
                 self._after_append()
         except BrokenInvariant as broken:
             raise self.fail(broken) from broken
         return begun
 
-    def append_validated(self, validator: LogValidator, acks: int) -> AppendInfo:
+    def append_validated(
+        self,
+        validator: LogValidator,
+        acks: int,
+        guard: VerificationGuard = NO_GUARD,
+        transaction_version: int = 0,
+    ) -> AppendInfo:
         """Append the batch of ``validator``, which is finished and was made with the current configuration. Raises
         KafkaError."""
         log = self._log_for_append(acks)
         try:
-            info = log.append_validated(validator, self.registration.leader_epoch)
+            info = log.append_validated(validator, self.registration.leader_epoch, guard, transaction_version)
             self._after_append()
         except BrokenInvariant as broken:
             raise self.fail(broken) from broken

@@ -61,6 +61,23 @@ class CooperativeRequests:
         ctx.is_large = True
         self._tasks.attempt(self._run_answer(ctx, work), name=f"large answer {ctx.api.name}")
 
+    def wait(self, ctx: RequestContext, size: int) -> bool:
+        """Hold the connection of a request that waits for another node, and reserve its bytes until ``proceed``. If too
+        many bytes of requests wait already, close the connection and return False."""
+        if not self.scheduler.reserve(size):
+            ctx.disconnect(f"{self.scheduler.reserved} bytes of requests wait to be handled")
+            return False
+        ctx.hold()
+        return True
+
+    def proceed(self, ctx: RequestContext, work: Cooperative[None], size: int) -> None:
+        """Run ``work``, which handles a request after its ``wait``, as ``start`` does. Answers with its error."""
+        self.scheduler.release(size)
+        try:
+            self.start(ctx, work, size)
+        except Exception as error:
+            self._refuse(ctx, error)
+
     async def _run(self, ctx: RequestContext, work: Cooperative[Pending], size: int) -> None:
         scheduler = self.scheduler
         try:

@@ -103,6 +103,8 @@ class LogContext:
     maps: HandleCache = field(default_factory=lambda: HandleCache(DEFAULT_OPEN_MAPS))
     deletions: Deletions = field(default_factory=Deletions)
     producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS
+    verifies_transactions: bool = False
+    """Whether the first batch of a transaction needs the guard of its verification."""
     jitter: Callable[[int], int] = _no_jitter
     """Returns a random number in ``[0, bound)``, for ``segment.jitter.ms``."""
     failed: Callable[[OSError], None] = _ignore_error

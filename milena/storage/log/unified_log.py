@@ -36,7 +36,7 @@ from milena.storage.log.log_slice import LogSlice
 from milena.storage.log.recovery import replay_producers
 from milena.storage.log.segment import Segment, TimedRecord
 from milena.storage.state.epoch_cache import EpochEntry
-from milena.storage.state.producer_state import EndMarker, KeptBatch
+from milena.storage.state.producer_state import NO_GUARD, EndMarker, KeptBatch, VerificationGuard
 
 
 class AppendInfo(NamedTuple):
@@ -91,19 +91,26 @@ class UnifiedLog(LocalLog):
 
     @guarded
     def append_as_leader(
-        self, records: memoryview, *, leader_epoch: LeaderEpoch, origin: Origin = Origin.CLIENT
+        self,
+        records: memoryview,
+        *,
+        leader_epoch: LeaderEpoch,
+        origin: Origin = Origin.CLIENT,
+        guard: VerificationGuard = NO_GUARD,
+        transaction_version: int = 0,
     ) -> AppendInfo:
         """Check ``records``, assign offsets and ``leader_epoch`` in place, and append them: one batch, or any number
-        with origin RAFT.
+        with origin RAFT. ``guard``: that of the verification, for the first batch of a transaction.
+        ``transaction_version``: that of a marker's transaction.
 
         Raises KafkaError with Kafka's code (InvalidRecords if single records are refused), and appends nothing then.
         """
         if origin is not Origin.RAFT:
-            begun = self.begin_append(records, leader_epoch, origin)
+            begun = self.begin_append(records, leader_epoch, origin, guard, transaction_version)
             if isinstance(begun, AppendInfo):
                 return begun
             begun.finish()
-            return self._append_validated(begun, leader_epoch)
+            return self._append_validated(begun, leader_epoch, guard, transaction_version)
         batches = split_batches(records)
         offset = self.log_end_offset
         for batch in batches:
@@ -113,23 +120,40 @@ class UnifiedLog(LocalLog):
         return self._append_batches(records, batches, leads=True)
 
     @guarded
-    def begin_append(self, records: memoryview, leader_epoch: LeaderEpoch, origin: Origin) -> AppendInfo | LogValidator:
+    def begin_append(
+        self,
+        records: memoryview,
+        leader_epoch: LeaderEpoch,
+        origin: Origin,
+        guard: VerificationGuard = NO_GUARD,
+        transaction_version: int = 0,
+    ) -> AppendInfo | LogValidator:
         """Append one batch of a client or coordinator if its check is short. Otherwise return the unfinished validator,
         for ``append_validated``. Raises KafkaError."""
         batch = single_batch(records)
         now, partition = self.context.clock.time_ms(), (self.topic, self.partition)
         validator = LogValidator(batch, self.config, origin, now=now, partition=partition)
-        return self._append_validated(validator, leader_epoch) if validator.is_finished else validator
+        if not validator.is_finished:
+            return validator
+        return self._append_validated(validator, leader_epoch, guard, transaction_version)
 
     @guarded
-    def append_validated(self, validator: LogValidator, leader_epoch: LeaderEpoch) -> AppendInfo:
+    def append_validated(
+        self,
+        validator: LogValidator,
+        leader_epoch: LeaderEpoch,
+        guard: VerificationGuard = NO_GUARD,
+        transaction_version: int = 0,
+    ) -> AppendInfo:
         """Append the batch of ``validator``, which is finished and was made for this log and its current ``config``.
 
         Raises KafkaError, and appends nothing then, unless the sync after the write has failed.
         """
-        return self._append_validated(validator, leader_epoch)
+        return self._append_validated(validator, leader_epoch, guard, transaction_version)
 
-    def _append_validated(self, validator: LogValidator, leader_epoch: LeaderEpoch) -> AppendInfo:
+    def _append_validated(
+        self, validator: LogValidator, leader_epoch: LeaderEpoch, guard: VerificationGuard, transaction_version: int
+    ) -> AppendInfo:
         batch = validator.batch
         first, now = self._log_end, self.context.clock.time_ms()
         validator.assign(first, leader_epoch, now)
@@ -146,13 +170,14 @@ class UnifiedLog(LocalLog):
             if batch.is_control:
                 marker = read_end_marker(batch)
                 if marker is not None:
-                    self.producers.check_marker(marker)
+                    self.producers.check_marker(marker, transaction_version)
             else:
                 sequenced = validator.origin is Origin.CLIENT
                 # A retry of a batch that is already in the log returns its offsets.
                 if sequenced and (kept := self.producers.duplicate_of(batch)) is not None:
                     return self._duplicate(kept)
-                self.producers.check_batch(batch, sequenced=sequenced)
+                verified = self.context.verifies_transactions
+                self.producers.check_batch(batch, sequenced=sequenced, guard=guard, verified=verified)
         self._write(batch.memory, (batch,), now, leads=True)
         if of_producer:
             self._update_producer(batch, marker)

@@ -37,7 +37,6 @@ class MaintenanceTimes:
     recovery_checkpoint_ms: int = 60_000
     high_watermark_checkpoint_ms: int = 5_000
     producer_check_ms: int = 600_000
-    producer_expiration_ms: int = 86_400_000
     delete_delay_ms: int = 60_000
 
     @classmethod
@@ -52,7 +51,6 @@ class MaintenanceTimes:
             ),
             config.get_int("replica.high.watermark.checkpoint.interval.ms"),
             config.get_int("producer.id.expiration.check.interval.ms"),
-            config.get_int("producer.id.expiration.ms"),
             config.get_int("log.segment.delete.delay.ms"),
         )
 
@@ -195,8 +193,8 @@ class LogMaintenance:
         await self._in_slices(delete_old)
 
     async def _expire(self) -> None:
-        now, limit = self._runtime.clock.time_ms(), self._times.producer_expiration_ms
-        await self._in_slices(lambda log: log.producers.expire(now, limit))
+        now = self._runtime.clock.time_ms()
+        await self._in_slices(lambda log: log.producers.expire(now, log.context.producer_expiration_ms))
 
     async def _flush_old(self) -> None:
         now = self._runtime.clock.time_ms()

@@ -8,6 +8,7 @@ logs, and the other directories continue. If all directories are offline, the no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
@@ -32,6 +33,20 @@ SLICE: Final = 50
 """The number of logs that are closed before the loop runs other work."""
 
 
+@dataclass(frozen=True, slots=True)
+class ProducerRules:
+    """The configuration of producer states, like Kafka's ``ProducerStateManagerConfig``."""
+
+    expiration_ms: int
+    verifies_transactions: bool
+
+    @classmethod
+    def of(cls, config: NodeConfig) -> ProducerRules:
+        return cls(
+            config.get_int("producer.id.expiration.ms"), config.get_bool("transaction.partition.verification.enable")
+        )
+
+
 class LogManager:
     """Owns the log directories. All methods run on the loop."""
 
@@ -47,6 +62,7 @@ class LogManager:
         self.node_id = NodeId(config.node_id)
         self._runtime = runtime
         self._times = MaintenanceTimes.of(config)
+        self._producer_rules = ProducerRules.of(config)
         self._events: EventLog = events or get_logger("storage", node=config.node_id)
         self._failed = failed
         self._metadata_dir = config.metadata_log_dir
@@ -65,7 +81,8 @@ class LogManager:
             self._events,
             HandleCache(max(DEFAULT_OPEN_FILES // count, 8)),
             HandleCache(max(DEFAULT_OPEN_MAPS // count, 8)),
-            producer_expiration_ms=self._times.producer_expiration_ms,
+            producer_expiration_ms=self._producer_rules.expiration_ms,
+            verifies_transactions=self._producer_rules.verifies_transactions,
             tiered=self._tiered,
             jitter=self._runtime.random.below,
             rolled=self._maintenance.flush_soon,
@@ -160,8 +177,12 @@ class LogManager:
         self.cleaner.start(tasks)
 
     def reconfigure(self, config: NodeConfig) -> None:
-        """Apply the dynamic configuration of the log cleaner."""
+        """Apply the dynamic configuration of the log cleaner and of producer states."""
         self.cleaner.reconfigure(CleanerSettings.of(config))
+        self._producer_rules = rules = ProducerRules.of(config)
+        for directory in self.dirs:
+            directory.context.producer_expiration_ms = rules.expiration_ms
+            directory.context.verifies_transactions = rules.verifies_transactions
 
     async def flush(self, *logs: UnifiedLog) -> None:
         """Sync logs, and write the offset checkpoints of all directories. If a disk fails, its directory goes

@@ -4,6 +4,10 @@ KIP-98).
 It has for each producer id its epoch, its last five batches (to detect duplicates), and the first offset of an open
 transaction. The open transactions determine the first unstable offset. It does no I/O: the state is stored as a
 snapshot (``storage.files.producer_snapshot``), and later batches are replayed.
+
+Before the first batch of a transaction is appended, the leader asks the transaction coordinator whether the transaction
+is open (KIP-890). In the meantime the state has a ``Verification`` for the producer. The append presents its guard, and
+is refused if a marker or another first batch has come in between. Verifications are neither stored nor replicated.
 """
 
 from __future__ import annotations
@@ -18,7 +22,50 @@ from milena.protocol.types import Offset, ProducerEpoch, ProducerId
 BATCHES_KEPT: Final = 5
 NO_SEQUENCE: Final = -1
 NO_EPOCH: Final = ProducerEpoch(-1)
+LAST_EPOCH: Final = (1 << 15) - 1
+EPOCH_PER_TRANSACTION: Final = 2
+"""The transaction version from which on each transaction has an epoch of its own (KIP-890)."""
 _SEQUENCES: Final = 1 << 31
+
+
+class VerificationGuard:
+    """Shows that a transaction was verified after the last marker of its producer. Guards are compared by identity."""
+
+    __slots__ = ()
+
+
+NO_GUARD: Final = VerificationGuard()
+"""The guard of appends without a verification: there was no need for one, or it is disabled."""
+
+
+class Verification:
+    """The state between the start of a verification and the append, like Kafka's ``VerificationStateEntry``."""
+
+    __slots__ = ("began_ms", "bumps_epoch", "epoch", "guard", "lowest_sequence")
+
+    def __init__(self, epoch: int, sequence: int, began_ms: int, *, bumps_epoch: bool) -> None:
+        """``bumps_epoch``: the client uses transaction.version 2, where each transaction has an epoch of its own."""
+        self.guard: Final = VerificationGuard()
+        self.began_ms: Final = began_ms
+        self.bumps_epoch: Final = bumps_epoch
+        self.epoch = epoch
+        self.lowest_sequence = sequence
+        """The first sequence of the earliest batch that waits: no later batch may be appended before it."""
+
+    def include(self, epoch: int, sequence: int) -> None:
+        """A batch of the producer begins its verification."""
+        if epoch > self.epoch:
+            self.epoch, self.lowest_sequence = epoch, sequence
+        elif epoch == self.epoch and sequence < self.lowest_sequence:
+            self.lowest_sequence = sequence
+
+
+class OpenTransaction(NamedTuple):
+    """The oldest open transaction of a partition. ``timestamp``: that of its producer's last batch, in ms."""
+
+    producer_id: ProducerId
+    first_offset: Offset
+    timestamp: int
 
 
 class ProducerBatch(Protocol):
@@ -130,10 +177,11 @@ class ProducerEntry:
 class ProducerState:
     """All producers of one partition, owned by its log."""
 
-    __slots__ = ("_open", "_producers", "_undecided")
+    __slots__ = ("_open", "_producers", "_undecided", "_verifications")
 
     def __init__(self) -> None:
         self._producers: dict[int, ProducerEntry] | None = None
+        self._verifications: dict[int, Verification] | None = None
         self._open: dict[Offset, ProducerId] | None = None
         """The first offsets of open transactions with their producers, ascending."""
         self._undecided: dict[Offset, Offset] | None = None
@@ -158,49 +206,110 @@ class ProducerState:
             return undecided if first is None else min(first, undecided)
         return first
 
+    @property
+    def oldest_open(self) -> OpenTransaction | None:
+        """The open transaction with the lowest first offset."""
+        if not self._open:
+            return None
+        first, producer_id = next(iter(self._open.items()))
+        entry = self.get(producer_id)
+        return OpenTransaction(producer_id, first, -1 if entry is None else entry.last_timestamp)
+
+    # Verification of transactions (KIP-890)
+
+    def begin_verification(
+        self, producer_id: int, epoch: int, sequence: int, now_ms: int, *, bumps_epoch: bool
+    ) -> VerificationGuard:
+        """Return the guard with which the first batch of a transaction may be appended after the coordinator has
+        confirmed the transaction; NO_GUARD if the transaction has batches in this partition already.
+
+        ``sequence``: the first one of the batch. Raises KafkaError INVALID_PRODUCER_EPOCH."""
+        entry = self.get(producer_id)
+        if entry is not None:
+            _check_epoch(entry, producer_id, epoch)
+            if entry.txn_first_offset is not None and entry.epoch == epoch:
+                return NO_GUARD
+        if self._verifications is None:
+            self._verifications = {}
+        verification = self._verifications.get(producer_id)
+        if verification is None:
+            verification = Verification(epoch, sequence, now_ms, bumps_epoch=bumps_epoch)
+            self._verifications[producer_id] = verification
+        else:
+            verification.include(epoch, sequence)
+        return verification.guard
+
+    def end_verification(self, producer_id: int, guard: VerificationGuard) -> None:
+        """Forget a verification whose producer the coordinator does not know."""
+        verification = self._verification(producer_id)
+        if verification is not None and verification.guard is guard:
+            self._forget_verification(producer_id)
+
+    def _verification(self, producer_id: int) -> Verification | None:
+        return self._verifications.get(producer_id) if self._verifications else None
+
+    def _forget_verification(self, producer_id: int) -> None:
+        if self._verifications:
+            self._verifications.pop(producer_id, None)
+            if not self._verifications:
+                self._verifications = None
+
     # A leader's checks, before anything is written
 
     def duplicate_of(self, batch: ProducerBatch) -> KeptBatch | None:
         entry = self.get(batch.producer_id)
         return entry.duplicate_of(batch) if entry is not None else None
 
-    def check_batch(self, batch: ProducerBatch, *, sequenced: bool) -> None:
-        """Check ``batch`` against the state of its producer, like ``ProducerAppendInfo``.
+    def check_batch(
+        self, batch: ProducerBatch, *, sequenced: bool, guard: VerificationGuard = NO_GUARD, verified: bool = False
+    ) -> None:
+        """Check ``batch`` against the state of its producer, like ``UnifiedLog.analyzeAndValidateProducerState`` and
+        ``ProducerAppendInfo``.
 
-        ``sequenced``: the batch is from a client, so its sequence must follow the last one. Raises KafkaError with
+        ``sequenced``: the batch is from a client, so its sequence must follow the last one. ``verified``: the first
+        batch of a transaction must have the ``guard`` of its verification. Raises KafkaError with
         INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_TXN_STATE.
         """
-        entry = self.get(batch.producer_id)
-        if entry is None:
-            return
-        epoch, sequence = batch.producer_epoch, batch.base_sequence
-        _check_epoch(entry, batch.producer_id, epoch)
+        producer_id, epoch = batch.producer_id, batch.producer_epoch
+        entry = self.get(producer_id)
+        if entry is not None:
+            _check_epoch(entry, producer_id, epoch)
+        transactional = batch.is_transactional
+        verification = self._verification(producer_id)
+        if transactional and verified:
+            _check_guard(entry, verification, epoch, guard)
         if sequenced:
-            last = entry.last_sequence
-            if epoch != entry.epoch:
-                if sequence != 0 and entry.epoch != NO_EPOCH:  # a new epoch begins with sequence 0
-                    raise KafkaError(
-                        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                        f"producer {batch.producer_id} begins epoch {epoch} with sequence {sequence}, not 0",
-                    )
-            elif sequence != (last + 1) % _SEQUENCES:
-                raise KafkaError(
-                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                    f"producer {batch.producer_id} sends sequence {sequence} after {last}",
-                )
-        if entry.txn_first_offset is not None and not batch.is_transactional:
+            sequence = batch.base_sequence
+            if verification is not None:
+                _check_first_sequence(entry, verification, producer_id, sequence)
+            if entry is not None:
+                _check_sequence(entry, producer_id, epoch, sequence)
+        if entry is not None and entry.txn_first_offset is not None and not transactional:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
-                f"producer {batch.producer_id} has an open transaction and sends a batch that is not transactional",
+                f"producer {producer_id} has an open transaction and sends a batch that is not transactional",
             )
 
-    def check_marker(self, marker: EndMarker) -> None:
+    def check_marker(self, marker: EndMarker, transaction_version: int) -> None:
         """Check the epochs of ``marker``. Raises KafkaError with INVALID_PRODUCER_EPOCH or
-        TRANSACTION_COORDINATOR_FENCED."""
+        TRANSACTION_COORDINATOR_FENCED.
+
+        With transaction version 2 a marker has a higher epoch than the transaction that it ends. The same epoch is
+        accepted if no transaction is open: the marker is written again. It is also accepted if the epoch is the highest
+        possible one."""
         entry = self.get(marker.producer_id)
         if entry is None:
             return
         _check_epoch(entry, marker.producer_id, marker.producer_epoch)
+        if (
+            transaction_version >= EPOCH_PER_TRANSACTION
+            and marker.producer_epoch == entry.epoch != LAST_EPOCH
+            and entry.txn_first_offset is not None
+        ):
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"a marker of producer {marker.producer_id} has epoch {entry.epoch}, that of the open transaction",
+            )
         if marker.coordinator_epoch < entry.coordinator_epoch:
             raise KafkaError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
@@ -231,18 +340,28 @@ class ProducerState:
             )
         )
         entry.last_timestamp = batch.max_timestamp
-        if batch.is_transactional and entry.txn_first_offset is None:  # the first batch of a transaction
-            first = entry.txn_first_offset = Offset(batch.base_offset)
-            if self._open is None:
-                self._open = {}
-            elif self._open and first <= (latest := next(reversed(self._open))):
-                raise BrokenInvariant(f"a transaction begins at offset {first} after one that begins at {latest}")
-            self._open[first] = ProducerId(batch.producer_id)
+        if batch.is_transactional:
+            if self._verifications:
+                self._forget_verification(batch.producer_id)
+            if entry.txn_first_offset is None:  # the first batch of a transaction
+                self._begin_txn(entry, ProducerId(batch.producer_id), Offset(batch.base_offset))
+
+    def _begin_txn(self, entry: ProducerEntry, producer_id: ProducerId, first: Offset) -> None:
+        entry.txn_first_offset = first
+        if self._open is None:
+            self._open = {}
+        elif self._open and first <= (latest := next(reversed(self._open))):
+            raise BrokenInvariant(f"a transaction begins at offset {first} after one that begins at {latest}")
+        self._open[first] = producer_id
 
     def end_txn(self, marker: EndMarker) -> CompletedTxn | None:
         """Apply a marker that was appended. Returns the transaction that it ends, None if there is none."""
         entry = self._entry(marker.producer_id)
         first = entry.txn_first_offset
+        verification = self._verification(marker.producer_id)
+        # With an epoch per transaction, a verification in the marker's epoch is that of the next transaction.
+        if verification is not None and not (verification.bumps_epoch and verification.epoch == marker.producer_epoch):
+            self._forget_verification(marker.producer_id)
         entry.enter_epoch(marker.producer_epoch)
         entry.coordinator_epoch = marker.coordinator_epoch
         entry.last_timestamp = marker.timestamp
@@ -274,10 +393,16 @@ class ProducerState:
             self._undecided = {first: last for first, last in self._undecided.items() if last >= offset}
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Remove the producers that were idle for ``expiration_ms``, except those with an open transaction."""
+        """Remove the producers that were idle for ``expiration_ms``, except those with an open transaction, and the
+        verifications that began so long ago."""
         if self._producers:
             for producer_id in [producer_id for producer_id, entry in self if is_expired(entry, now_ms, expiration_ms)]:
                 del self._producers[producer_id]
+        if self._verifications:
+            began = self._verifications.items()
+            self._verifications = {
+                producer_id: one for producer_id, one in began if now_ms - one.began_ms < expiration_ms
+            } or None
 
     def load(self, entries: Iterable[tuple[ProducerId, ProducerEntry]]) -> None:
         """Replace all producers by those of a snapshot."""
@@ -292,7 +417,7 @@ class ProducerState:
         self._open = dict(started) or None
 
     def clear(self) -> None:
-        self._producers = self._open = self._undecided = None
+        self._producers = self._open = self._undecided = self._verifications = None
 
     def _entry(self, producer_id: int) -> ProducerEntry:
         if self._producers is None:
@@ -313,4 +438,41 @@ def _check_epoch(entry: ProducerEntry, producer_id: int, epoch: int) -> None:
         raise KafkaError(
             ErrorCode.INVALID_PRODUCER_EPOCH,
             f"producer {producer_id} sends epoch {epoch}, which is older than {entry.epoch}",
+        )
+
+
+def _check_guard(
+    entry: ProducerEntry | None, verification: Verification | None, epoch: int, guard: VerificationGuard
+) -> None:
+    """Raise KafkaError INVALID_TXN_STATE if a transactional batch needs a verification and has none."""
+    if entry is not None and entry.txn_first_offset is not None and entry.epoch == epoch:
+        return
+    if verification is None or verification.guard is not guard:
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "the batch does not belong to an open transaction")
+
+
+def _check_first_sequence(
+    entry: ProducerEntry | None, verification: Verification, producer_id: int, sequence: int
+) -> None:
+    """Raise KafkaError OUT_OF_ORDER_SEQUENCE_NUMBER if a batch of the transaction must be appended before this one."""
+    first = 0 if verification.bumps_epoch and (entry is None or not entry.batches) else sequence
+    if sequence != first or sequence > verification.lowest_sequence:
+        raise KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {producer_id} begins with sequence {sequence}, not {min(first, verification.lowest_sequence)}",
+        )
+
+
+def _check_sequence(entry: ProducerEntry, producer_id: int, epoch: int, sequence: int) -> None:
+    """Raise KafkaError OUT_OF_ORDER_SEQUENCE_NUMBER if ``sequence`` does not follow the last one."""
+    if epoch != entry.epoch:
+        if sequence != 0 and entry.epoch != NO_EPOCH:  # a new epoch begins with sequence 0
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {producer_id} begins epoch {epoch} with sequence {sequence}, not 0",
+            )
+    elif sequence != (entry.last_sequence + 1) % _SEQUENCES:
+        raise KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {producer_id} sends sequence {sequence} after {entry.last_sequence}",
         )

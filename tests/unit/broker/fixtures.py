@@ -19,6 +19,7 @@ from milena.broker.replica.partition import Partition
 from milena.broker.replica.partitions import PartitionSet
 from milena.broker.replica.replication import Replication
 from milena.broker.replica.replication_quotas import ReplicationQuotas
+from milena.broker.transactions.verification import Done, Operation
 from milena.broker.waiting.purgatory import Purgatory
 from milena.config.node_config import NodeConfig
 from milena.config.topic_config import TopicConfig
@@ -33,7 +34,7 @@ from milena.protocol.errors import ErrorCode
 from milena.protocol.records.records import Record, build_batch
 from milena.protocol.requests import messages
 from milena.protocol.requests.headers import RequestHeader, parse_response_header
-from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch
+from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch, TopicPartition
 from milena.runtime.containment import Containment
 from milena.runtime.files import RealDisk
 from milena.runtime.network import FileRange
@@ -89,6 +90,12 @@ class AtOnce:
     """Runs the remaining work of a request without yields."""
 
     def resume(self, ctx: RequestContext, work: cooperative.Cooperative[None]) -> None:
+        cooperative.run_now(work)
+
+    def wait(self, ctx: RequestContext, size: int) -> bool:
+        return True
+
+    def proceed(self, ctx: RequestContext, work: cooperative.Cooperative[None], size: int) -> None:
         cooperative.run_now(work)
 
 
@@ -174,6 +181,46 @@ class HandProposals:
         self.open.pop(0).done(error)
 
 
+@dataclass
+class AskedQuestion:
+    """A verification that the test answers."""
+
+    transactional_id: str
+    producer: tuple[int, int]
+    partitions: list[TopicPartition]
+    operation: Operation
+    done: Done
+
+    def answer(self, error: ErrorCode = ErrorCode.NONE) -> None:
+        """Give all partitions the same result."""
+        self.done(dict.fromkeys(self.partitions, error) if error else {})
+
+
+class HandQuestions:
+    """The questions to transaction coordinators, which the test answers."""
+
+    def __init__(self) -> None:
+        self.open: list[AskedQuestion] = []
+
+    def ask(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        partitions: list[TopicPartition],
+        operation: Operation,
+        done: Done,
+    ) -> None:
+        self.open.append(AskedQuestion(transactional_id, (producer_id, epoch), partitions, operation, done))
+
+    def answer(self, error: ErrorCode = ErrorCode.NONE) -> AskedQuestion:
+        """Answer the only question."""
+        (question,) = self.open
+        self.open.clear()
+        question.answer(error)
+        return question
+
+
 class Bench:
     """The parts of a broker that handlers use as ``node``, with a manual clock."""
 
@@ -216,6 +263,10 @@ class Bench:
         self.created: list[str] = []
         self.auto_create = SimpleNamespace(create=self._create)
         self.refused_transactions: list[str] = []
+        self.questions = HandQuestions()
+        self.verification = SimpleNamespace(
+            clock=self.clock, coordinators=self.questions, is_enabled=True, retry_backoff=0.02, retry_max=0.05
+        )
         for node in (ME, OTHER):
             self.broker(node)
 

@@ -96,11 +96,8 @@ def test_only_the_admin_client_may_produce_to_internal_topics(bench: Bench) -> N
     assert result(produce(bench, batch(b"a"), topic="__consumer_offsets", client_id=ADMIN_CLIENT)).error_code == 0
 
 
-def test_transactions_are_refused_as_a_whole(bench: Bench) -> None:
+def test_a_transactional_batch_without_a_transactional_id_is_refused(bench: Bench) -> None:
     partition = bench.led()
-    named = produce(bench, batch(b"a"), transactional_id="tx")
-    assert result(named).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert bench.refused_transactions == ["tx"]
     flagged = batch(b"a", transactional=True, producer_id=5, producer_epoch=0, base_sequence=0)
     assert result(produce(bench, flagged)).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert partition.high_watermark == 0

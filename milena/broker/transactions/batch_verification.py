@@ -21,7 +21,7 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.batch import HEADER_SIZE
 from milena.protocol.types import ProducerId, TopicPartition
 from milena.runtime.clock import Clock
-from milena.storage.state.producer_state import NO_GUARD, VerificationGuard
+from milena.storage.state.producer_state import NO_GUARD, NO_SEQUENCE, VerificationGuard
 
 _PRODUCER: Final = Struct(">qhi")
 _PRODUCER_POSITION: Final = 43
@@ -76,7 +76,8 @@ class VerificationServices(Protocol):
 
 
 class BrokerVerification:
-    """The verification services of a broker, by its dynamic configuration."""
+    """The verification services of a broker, by its dynamic configuration. API modules get it as
+    ``node.verification``."""
 
     def __init__(self, clock: Clock, coordinators: TransactionVerification, config: Callable[[], NodeConfig]) -> None:
         self.clock: Final = clock
@@ -96,6 +97,42 @@ class BrokerVerification:
         config = self._config()
         longest = config.get_int("add.partitions.to.txn.retry.backoff.max.ms")
         return min(longest, config.get_int("request.timeout.ms")) / 1000
+
+    def verify(
+        self,
+        partition: Partition,
+        transactional_id: str,
+        producer_id: ProducerId,
+        epoch: int,
+        operation: Operation,
+        then: Callable[[VerificationGuard | ErrorCode], None],
+    ) -> None:
+        """Verify that ``partition`` is in the open transaction, or add it, for a batch without a sequence. ``then``
+        gets the guard for the append, or the error, possibly within this call."""
+        if not self.is_enabled and not operation.adds:
+            then(NO_GUARD)
+            return
+        try:
+            guard = partition.begin_verification(
+                producer_id, epoch, NO_SEQUENCE, self.clock.time_ms(), bumps_epoch=operation.adds
+            )
+        except KafkaError as error:
+            then(error.code)
+            return
+        if guard is NO_GUARD:
+            then(guard)
+            return
+        asked = partition.topic, partition.index
+
+        def answered(errors: PartitionErrors) -> None:
+            error = errors.get(asked)
+            if error is None:
+                then(guard)
+                return
+            _drop_unknown(lambda: partition, producer_id, guard, error)
+            then(error)
+
+        self.coordinators.ask(transactional_id, producer_id, epoch, [asked], operation, answered)
 
 
 class BatchVerification:
@@ -200,9 +237,16 @@ class BatchVerification:
     def _fail(self, position: int, error: ErrorCode) -> None:
         self.errors[position] = error
         guard = self.guards.pop(position)
-        if error is ErrorCode.INVALID_PRODUCER_ID_MAPPING:  # any client may send any number of unknown producers
-            with suppress(KafkaError):
-                self._find(position).require().producers.end_verification(self._producer_id, guard)
+        _drop_unknown(lambda: self._find(position), self._producer_id, guard, error)
+
+
+def _drop_unknown(
+    find: Callable[[], Partition], producer_id: ProducerId, guard: VerificationGuard, error: ErrorCode
+) -> None:
+    """Drop the verification of a producer that the coordinator does not know: clients can send any number of them."""
+    if error is ErrorCode.INVALID_PRODUCER_ID_MAPPING:
+        with suppress(KafkaError):
+            find().require().producers.end_verification(producer_id, guard)
 
 
 def error_for_client(error: ErrorCode, operation: Operation) -> tuple[ErrorCode, str | None]:

@@ -15,7 +15,7 @@ from milena.broker.transactions.meters import VerificationMeters
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import NodeId, ProducerId, TopicPartition
-from milena.runtime.clock import Clock
+from milena.runtime.context import Runtime
 from milena.runtime.tasks import Tasks
 
 if TYPE_CHECKING:
@@ -157,14 +157,15 @@ class TransactionVerification:
 
     def __init__(
         self,
-        clock: Clock,
+        runtime: Runtime,
         tasks: Tasks,
         links: Links,
         coordinator: Callable[[str], NodeId | None],
         meters: VerificationMeters,
     ) -> None:
         """``coordinator`` returns the broker that coordinates a transactional id; None if there is none."""
-        self._clock = clock
+        self._clock = runtime.clock
+        self._contained = runtime.contained
         self._tasks = tasks
         self._links = links
         self._coordinator = coordinator
@@ -256,8 +257,11 @@ class TransactionVerification:
 
     def _answer(self, part: _Part, errors: PartitionErrors) -> None:
         question = part.question
-        if question.answer(part.partitions, errors):
-            self._meters.answered(self._clock.monotonic() - question.began, question.failed)
+        try:
+            if question.answer(part.partitions, errors):
+                self._meters.answered(self._clock.monotonic() - question.began, question.failed)
+        except Exception as error:  # of one request; the others must have their answers
+            self._contained.note("a verified request", error, transactional_id=question.transactional_id)
 
 
 def _next_request(coordinator: _Coordinator) -> list[_Part]:

@@ -45,7 +45,11 @@ from milena.broker.replica.partition import Partition
 from milena.broker.replica.partitions import PartitionSet
 from milena.broker.replica.replication import Replication
 from milena.broker.replica.replication_quotas import ReplicationQuotas
-from milena.broker.transaction_wiring import inter_broker_links, transaction_coordinator
+from milena.broker.transaction_wiring import (
+    inter_broker_links,
+    transaction_coordinator,
+    transaction_verification,
+)
 from milena.broker.transactions.markers import MarkerSender
 from milena.broker.waiting.purgatory import Purgatory
 from milena.config.node_config import NodeConfig
@@ -143,6 +147,8 @@ class Broker:
         self._marker_links = inter_broker_links(self, "transaction-markers")
         self.markers = MarkerSender(runtime, self._tasks, self._marker_links, self._metadata.image, turn=work.turn)
         self.transactions = transaction_coordinator(self, self._tasks, self.markers)
+        self._verification_links = inter_broker_links(self, "add-partitions-to-txn")
+        self.verification = transaction_verification(self, self._tasks, self._verification_links)
         self._assigner = DirectoryAssigner(self.controller, runtime.clock, self.node_id, lambda: self.lifecycle.epoch)
         self.expected_followers = ExpectedFollowers(runtime.clock, self.purgatory, self.node_id)
         self.fetchers = self._new_fetchers(config)
@@ -351,6 +357,7 @@ class Broker:
         self._heartbeats.close()
         self._proposals_link.close()
         self._marker_links.close()
+        self._verification_links.close()
         self.controller.close()
         if self._metadata.source is not None:
             self._metadata.source.close()

@@ -1,11 +1,15 @@
-"""Creates the transaction coordinator and its connections from the broker's configuration."""
+"""Creates the transaction coordinator, the verification of transactions, and their connections from the broker's
+configuration."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from milena.broker.transactions.batch_verification import BrokerVerification
 from milena.broker.transactions.coordinator import Markers, TransactionCoordinator
+from milena.broker.transactions.meters import VerificationMeters
 from milena.broker.transactions.model import TransactionSettings
+from milena.broker.transactions.verification import Links, TransactionVerification
 from milena.node.links.broker_links import BrokerLinks
 from milena.protocol.features import TRANSACTION_VERSION
 from milena.protocol.types import TRANSACTION_TOPIC, NodeId
@@ -58,3 +62,17 @@ def transaction_coordinator(broker: Broker, tasks: Tasks, markers: Markers) -> T
             commit_timeout_ms=config.get_int("request.timeout.ms"),
         ),
     )
+
+
+def transaction_verification(broker: Broker, tasks: Tasks, links: Links) -> BrokerVerification:
+    """Create the verification of transactions before this broker appends to them. Call it after
+    ``transaction_coordinator``."""
+
+    def coordinator(transactional_id: str) -> NodeId | None:
+        image = broker.image
+        partition = image.partition(TRANSACTION_TOPIC, broker.transactions.partition_for(transactional_id))
+        leader = None if partition is None else image.brokers.get(partition.leader)
+        return None if leader is None or leader.fenced else leader.id
+
+    questions = TransactionVerification(broker.runtime, tasks, links, coordinator, VerificationMeters(broker.metrics))
+    return BrokerVerification(broker.runtime.clock, questions, lambda: broker.config)

@@ -46,7 +46,10 @@ def handle(node: Needs, ctx: RequestContext, request: OffsetDeleteRequest) -> Of
         subscribed = group.state is not GroupState.EMPTY and group.subscribes_to(topic.name)
         for partition in topic.partitions:
             errors[topic.name, partition.partition_index] = _error(node, topic.name, partition, subscribed)
-    removable = [key for key, error in errors.items() if error is ErrorCode.NONE and key in group.offsets]
+    pending = shard.pending_partitions(request.group_id)
+    removable = [
+        key for key, error in errors.items() if error is ErrorCode.NONE and (key in group.offsets or key in pending)
+    ]
 
     @ctx.answering
     def written(error: ErrorCode) -> None:

@@ -2,15 +2,16 @@
 from v10 on.
 
 A partition without a committed offset, also in a group that does not exist, has offset -1 and no error. A null list of
-topics requests all offsets of a group.
+topics requests all offsets of a group. With RequireStable (v7, KIP-447) a partition for which a transaction with an
+offset is open has UNSTABLE_OFFSET_COMMIT.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 from milena.broker.groups.model import CommittedOffset
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
         OffsetFetchResponseTopicsFields,
     )
 
+UNSTABLE: Final = CommittedOffset(-1, -1, "", 0)
+"""The result for a partition with an open transaction: clients ask again."""
 Offsets: TypeAlias = Mapping[TopicPartition, CommittedOffset]
 GroupRequest: TypeAlias = "OffsetFetchRequestGroup | OffsetFetchRequest"
 TopicRequest: TypeAlias = "OffsetFetchRequestTopics | OffsetFetchRequestTopic"
@@ -61,8 +64,9 @@ def handle(
     Raises KafkaError INVALID_REQUEST if repeated groups make the response too large (``Repeats``).
     """
     requested: Sequence[GroupRequest] = request.groups if ctx.version >= 8 else [request]
-    read_group = partial(_read_group, node, ctx, Repeats())
-    if not get(request, "require_stable", False):
+    require_stable = get(request, "require_stable", False)
+    read_group = partial(_read_group, node, ctx, Repeats(), require_stable)
+    if not require_stable:
         return (yield from _answer(node, ctx, map(read_group, requested)))
     results: dict[int, _GroupOffsets] = {}
     in_order = (results[position] for position in range(len(requested)))
@@ -112,11 +116,16 @@ class _GroupOffsets(NamedTuple):
     """The result if all offsets are requested."""
 
 
-def _read_group(node: Needs, ctx: RequestContext, repeats: Repeats, requested: GroupRequest) -> _GroupOffsets:
+def _read_group(
+    node: Needs, ctx: RequestContext, repeats: Repeats, require_stable: bool, requested: GroupRequest
+) -> _GroupOffsets:
     try:
-        offsets = node.groups.shard_for_offsets(requested.group_id).committed_offsets(requested.group_id)
+        shard = node.groups.shard_for_offsets(requested.group_id)
     except KafkaError as error:
         return _GroupOffsets(requested, error.code, repeat(None))
+    offsets = shard.committed_offsets(requested.group_id)
+    if require_stable and (unstable := shard.unstable(requested.group_id)) is not None:
+        offsets = _Stable(offsets, unstable)
     if requested.topics is None:
         all_topics = _all_topics(node, ctx, offsets)
         repeats.note(requested.group_id, 1 + sum(len(topic["partitions"]) for topic in all_topics))
@@ -126,6 +135,26 @@ def _read_group(node: Needs, ctx: RequestContext, repeats: Repeats, requested: G
     return _GroupOffsets(
         requested, ErrorCode.NONE, [get_offset((name, index)) for name, indexes in topics for index in indexes]
     )
+
+
+class _Stable(Mapping[TopicPartition, CommittedOffset]):
+    """Committed offsets, with ``UNSTABLE`` for partitions that have an open transaction. Those of them without a
+    committed offset are not among the keys, as in Kafka."""
+
+    __slots__ = ("_offsets", "_unstable")
+
+    def __init__(self, offsets: Offsets, unstable: Callable[[TopicPartition], bool]) -> None:
+        self._offsets = offsets
+        self._unstable = unstable
+
+    def __getitem__(self, partition: TopicPartition) -> CommittedOffset:
+        return UNSTABLE if self._unstable(partition) else self._offsets[partition]
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(self._offsets)
+
+    def __len__(self) -> int:
+        return len(self._offsets)
 
 
 def _topic_name(node: Needs, ctx: RequestContext, requested: TopicRequest) -> str:
@@ -228,5 +257,5 @@ class _TopicResult(NamedTuple):
             "committed_offset": -1 if committed is None else committed.offset,
             "committed_leader_epoch": -1 if committed is None else committed.leader_epoch,
             "metadata": "" if committed is None else committed.metadata,
-            "error_code": self.error,
+            "error_code": self.error or (ErrorCode.UNSTABLE_OFFSET_COMMIT if committed is UNSTABLE else ErrorCode.NONE),
         }

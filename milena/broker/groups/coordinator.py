@@ -22,6 +22,7 @@ from milena.broker.replica.partition import Partition
 from milena.protocol.cooperative import Cooperative
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.batch import CorruptBatch
+from milena.protocol.records.control_records import EndMarkerRequest
 from milena.protocol.records.hashing import partition_for_group
 from milena.protocol.schemas.undecodable import DecodeError
 from milena.protocol.types import LeaderEpoch
@@ -162,6 +163,26 @@ class GroupCoordinator:
         if not led.loaded:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return led.shard
+
+    def offsets_partition(self, group_id: str) -> Partition:
+        """The partition of ``__consumer_offsets`` that a group hashes to, which may still be loading. Raises KafkaError
+        NOT_COORDINATOR."""
+        led = self._led.get(partition_for_group(group_id, self._partition_count()))
+        if led is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        return led.offsets_log.partition
+
+    def complete_transaction(self, index: int, marker: EndMarkerRequest, done: Callable[[ErrorCode], None]) -> None:
+        """Append a marker to partition ``index`` of ``__consumer_offsets``, and apply or drop the offsets that its
+        transaction has sent to groups (GroupCoordinatorService.completeTransaction).
+
+        ``done`` is called with the error code of the partition for WriteTxnMarkers: NONE once the marker is committed;
+        NOT_LEADER_OR_FOLLOWER if this broker does not lead the partition or is still loading it."""
+        led = self._led.get(index)
+        if led is None or not led.loaded:
+            done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        else:
+            led.shard.end_transaction(marker, done)
 
     def shards(self) -> Iterator[Shard]:
         """All loaded shards. Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS if one is still loading."""

@@ -4,7 +4,7 @@ committed ones, which a change of leader does not undo."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TypeVar, overload
 
 from milena.broker.groups.model import CommittedOffset
@@ -27,6 +27,8 @@ class Journal:
         self._writes: deque[tuple[int, str, Changes]] = deque()
         self._uncommitted_writes: dict[str, int] = {}
         self._committed_values: dict[str, dict[TopicPartition, CommittedOffset | None]] = {}
+        self._ending: dict[str, dict[TopicPartition, int]] = {}
+        """The offsets that uncommitted markers have changed, with the ends of these writes."""
 
     def appended(
         self, end: int, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], changes: Changes
@@ -34,8 +36,30 @@ class Journal:
         """Note that ``changes`` were appended for a group that had ``offsets`` until then. The write is committed when
         the high watermark reaches ``end``. Raises BrokenInvariant if ``end`` does not rise."""
         if self._writes and self._writes[-1][0] >= end:
-            last = self._writes[-1][0]
-            raise BrokenInvariant(f"offsets of group {group_id} end at {end}, the write before ends at {last}")
+            raise self._not_rising(end, group_id)
+        self._append(end, group_id, offsets, changes)
+
+    def ended(
+        self,
+        end: int,
+        group_id: str,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        changes: Mapping[TopicPartition, CommittedOffset],
+    ) -> None:
+        """Note like ``appended`` what the marker of a transaction changes in one of its groups. Raises BrokenInvariant
+        if ``end`` falls."""
+        if self._writes and self._writes[-1][0] > end:
+            raise self._not_rising(end, group_id)
+        self._append(end, group_id, offsets, changes)
+        self._ending.setdefault(group_id, {}).update(dict.fromkeys(changes, end))
+
+    def _not_rising(self, end: int, group_id: str) -> BrokenInvariant:
+        last = self._writes[-1][0]
+        return BrokenInvariant(f"offsets of group {group_id} end at {end}, the write before ends at {last}")
+
+    def _append(
+        self, end: int, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], changes: Changes
+    ) -> None:
         committed_values = self._committed_values.setdefault(group_id, {})
         for partition in changes:
             if partition not in committed_values:
@@ -46,12 +70,27 @@ class Journal:
     def advance(self, high_watermark: int) -> None:
         """Remove the writes below the high watermark: they are committed."""
         while self._writes and self._writes[0][0] <= high_watermark:
-            _, group_id, changes = self._writes.popleft()
+            end, group_id, changes = self._writes.popleft()
+            if group_id in self._ending:
+                self._marker_committed(end, group_id, changes)
             self._uncommitted_writes[group_id] -= 1
             if self._uncommitted_writes[group_id]:
                 self._committed_values[group_id].update(changes)
             else:
                 del self._uncommitted_writes[group_id], self._committed_values[group_id]
+
+    def _marker_committed(self, end: int, group_id: str, changes: Changes) -> None:
+        """Remove the entries of ``changes`` if they are those of a marker."""
+        of_group = self._ending[group_id]
+        for partition in changes:
+            if of_group.get(partition) == end:
+                del of_group[partition]
+        if not of_group:
+            del self._ending[group_id]
+
+    def ending(self, group_id: str) -> Collection[TopicPartition]:
+        """The partitions of a group whose offsets were changed by a marker that is not committed."""
+        return self._ending.get(group_id, {}).keys()
 
     def committed(
         self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]

@@ -13,11 +13,13 @@ from typing import Final, Protocol
 from milena.broker.groups.group import Group
 from milena.broker.groups.model import SESSION_NOT_BEGUN, CommittedOffset, GroupState, Member
 from milena.broker.groups.shard import Shard
+from milena.broker.groups.transactional_offsets import TransactionalOffsets
 from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.records import coordinator_records as records
-from milena.protocol.records.batch import iter_batches
+from milena.protocol.records.batch import NO_PRODUCER_ID, BatchView, iter_batches
+from milena.protocol.records.control_records import AbortMarker, CommitMarker, control_of
 from milena.protocol.records.records import iter_records
-from milena.protocol.types import TopicPartition
+from milena.protocol.types import ProducerId, TopicPartition
 
 RECORDS_PER_YIELD: Final = 250
 """Records, or groups and members, that are handled between two yields: a few milliseconds."""
@@ -41,7 +43,7 @@ def load(log: ReadableLog, shard: Shard) -> Cooperative[None]:
     for piece in log.pieces():
         yield
         yield from loader.apply(piece)
-    shard.add_loaded((yield from loader.finish(shard.time_ms())))
+    shard.add_loaded((yield from loader.finish(shard.time_ms())), loader.transactional)
 
 
 class Loader:
@@ -52,46 +54,69 @@ class Loader:
         self._budget = YieldBudget(RECORDS_PER_YIELD)
         self._metadata: dict[str, records.GroupMetadataValue] = {}
         self._offsets: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+        self.transactional = TransactionalOffsets()
+        """The offsets of transactions without a marker so far."""
 
     def apply(self, data: memoryview) -> Cooperative[None]:
-        """Read whole batches. Records of other group types are skipped. Raises CorruptBatch, DecodeError."""
+        """Read whole batches. Records of other group types, and control records that are not markers, are skipped.
+        Raises CorruptBatch, DecodeError."""
         for view in iter_batches(data):
             if self._budget.spend(1):
                 yield
             if view.is_control:
+                yield from self._apply_control(view)
                 continue
             for record in iter_records(view):
                 if record.key is not None:
-                    self._apply_record(record.key, record.value)
+                    self._apply_record(record.key, record.value, view.producer_id)
                 if self._budget.spend(1 + len(record.value or b"") // _BYTES_PER_UNIT):
                     yield
 
-    def _apply_record(self, raw_key: bytes, raw_value: bytes | None) -> None:
+    def _apply_control(self, batch: BatchView) -> Cooperative[None]:
+        for record in iter_records(batch):
+            marker = control_of(record)
+            if not isinstance(marker, AbortMarker | CommitMarker):
+                continue
+            ended = self.transactional.end(batch.producer_id, commit=isinstance(marker, CommitMarker))
+            for group_id, changes in ended.items():
+                self._offsets.setdefault(group_id, {}).update(changes)
+                if self._budget.spend(len(changes)):
+                    yield
+
+    def _apply_record(self, raw_key: bytes, raw_value: bytes | None, producer_id: ProducerId) -> None:
         key = records.decode_key(raw_key)
         value = records.decode_value(key, raw_value)
         match key, value:
             case records.OffsetCommitKey(), records.OffsetCommitValue():
-                self._offsets.setdefault(key.group, {})[key.topic, key.partition] = CommittedOffset(
-                    value.offset,
-                    value.leader_epoch,
-                    value.metadata,
-                    value.commit_timestamp,
-                    value.expire_timestamp,
-                    value.topic_id,
-                )
+                self._apply_offset(key, _committed(value), producer_id)
             case records.OffsetCommitKey(), None:
-                self._offsets.get(key.group, {}).pop((key.topic, key.partition), None)
+                self._apply_offset(key, None, NO_PRODUCER_ID)  # as in Kafka, whoever has written the tombstone
             case records.GroupMetadataKey(), records.GroupMetadataValue():
                 self._metadata[key.group] = value
             case records.GroupMetadataKey(), None:
                 self._metadata.pop(key.group, None)
 
+    def _apply_offset(
+        self, key: records.OffsetCommitKey, committed: CommittedOffset | None, producer_id: ProducerId
+    ) -> None:
+        partition = key.topic, key.partition
+        if producer_id != NO_PRODUCER_ID and committed is not None:
+            self.transactional.add(producer_id, key.group, {partition: committed})
+            return
+        if committed is None:
+            self._offsets.get(key.group, {}).pop(partition, None)
+        else:
+            self._offsets.setdefault(key.group, {})[partition] = committed
+        if self.transactional:
+            self.transactional.wrote(key.group, {partition: committed})
+
     def finish(self, now_ms: int) -> Cooperative[dict[str, Group]]:
         """Return the groups by name. Call it once, after the last ``apply``: the groups share the loader's state."""
         groups: dict[str, Group] = {}
-        for name in chain(self._metadata, self._offsets):
+        pending = self.transactional.groups()
+        for name in chain(self._metadata, self._offsets, pending):
             members = 0
-            if name not in groups and (name in self._metadata or self._offsets[name]):
+            if name not in groups and (name in self._metadata or self._offsets.get(name) or name in pending):
                 group = groups[name] = self._group(name, now_ms)
                 members = len(group.members)
             if self._budget.spend(1 + members):
@@ -117,6 +142,17 @@ class Loader:
         # Records below value version 2 have no timestamp: the state counts from the time of loading.
         group.state_since_ms = value.current_state_timestamp if value.current_state_timestamp >= 0 else now_ms
         return group
+
+
+def _committed(value: records.OffsetCommitValue) -> CommittedOffset:
+    return CommittedOffset(
+        value.offset,
+        value.leader_epoch,
+        value.metadata,
+        value.commit_timestamp,
+        value.expire_timestamp,
+        value.topic_id,
+    )
 
 
 def _restored(member: records.MemberMetadata, value: records.GroupMetadataValue) -> Member:

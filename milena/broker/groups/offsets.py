@@ -16,6 +16,24 @@ OffsetPredicate: TypeAlias = Callable[[TopicPartition, CommittedOffset], bool]
 """Whether the offset of a partition is to be removed."""
 
 
+def transactional_commit_refusal(
+    group: Group, *, member_id: str, instance_id: str | None, generation: int
+) -> ErrorCode | None:
+    """Return the error of a TxnOffsetCommit, or None if it is allowed (ClassicGroup.validateOffsetCommit).
+
+    Unlike OffsetCommit it is allowed during a rebalance, and extends no session. Producers that do not send their
+    consumer's generation (before KIP-447) may always commit: the transactional id alone fences them.
+    """
+    if group.state is GroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if generation < 0 and (group.state is GroupState.EMPTY or (not member_id and instance_id is None)):
+        return None
+    member = group.identify(member_id, instance_id)
+    if isinstance(member, ErrorCode):
+        return member
+    return ErrorCode.ILLEGAL_GENERATION if generation != group.generation else None
+
+
 def commit_refusal(
     group: Group, *, member_id: str, instance_id: str | None, generation: int, now_ms: int
 ) -> ErrorCode | None:

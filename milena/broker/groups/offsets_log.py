@@ -10,6 +10,7 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.batch import iter_batches
 from milena.protocol.records.validation import Origin
 from milena.protocol.types import LeaderEpoch, Offset
+from milena.storage.state.producer_state import NO_GUARD, VerificationGuard
 
 LOAD_BYTES: Final = 64 << 10
 """Bytes per read while loading, or one batch if that is longer."""
@@ -45,11 +46,25 @@ class PartitionOffsetsLog:
         log = self._partition.log
         return log.high_watermark if log is not None else 0
 
-    def append(self, batch: bytes) -> int:
-        """Append one batch. Returns the offset after it. Raises KafkaError if nothing was appended."""
+    @property
+    def partition(self) -> Partition:
+        return self._partition
+
+    def append(self, batch: bytes, guard: VerificationGuard = NO_GUARD, transaction_version: int = 0) -> int:
+        """Append one batch. Returns the offset after it. Raises KafkaError if nothing was appended.
+
+        ``guard``: that of the verification, for the offsets of a transaction. ``transaction_version``: that of a
+        marker's transaction."""
         if self._partition.leader_epoch != self._leader_epoch:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        return self._partition.append(memoryview(bytearray(batch)), ACKS_ALL, origin=Origin.COORDINATOR).last_offset + 1
+        appended = self._partition.append(
+            memoryview(bytearray(batch)),
+            ACKS_ALL,
+            origin=Origin.COORDINATOR,
+            guard=guard,
+            transaction_version=transaction_version,
+        )
+        return appended.last_offset + 1
 
     def when_committed(self, end: int, done: Callable[[ErrorCode], None]) -> None:
         """Call ``done`` when the high watermark reaches ``end`` (NONE), when this leadership ends, or after the commit

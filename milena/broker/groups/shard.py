@@ -3,7 +3,7 @@ Kafka's ``CoordinatorRuntime``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final, Protocol
 
@@ -12,16 +12,19 @@ from milena.broker.groups.group import Group, Persisted
 from milena.broker.groups.journal import Changes, Journal
 from milena.broker.groups.model import CommittedOffset, GroupSettings, GroupState
 from milena.broker.groups.pending import MAX_PENDING
+from milena.broker.groups.transactional_offsets import TransactionalOffsets
 from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.invariants import BrokenInvariant
+from milena.protocol.records.control_records import EndMarkerRequest
 from milena.protocol.records.coordinator_records import GroupMetadataValue
 from milena.protocol.schemas.primitives import MAX_STRING
-from milena.protocol.types import TopicPartition
+from milena.protocol.types import ProducerId, TopicPartition
 from milena.runtime.clock import Clock, Timer
 from milena.runtime.limited_log import LimitedLog
 from milena.runtime.logging import get_logger
 from milena.runtime.randomness import Randomness
+from milena.storage.state.producer_state import NO_GUARD, VerificationGuard
 
 OFFSETS_PER_YIELD: Final = 1_000
 """Offsets to check for expiration before other tasks run, and the most tombstones of a batch."""
@@ -42,8 +45,11 @@ class OffsetsLog(Protocol):
         """Everything before this offset is committed."""
         ...
 
-    def append(self, batch: bytes) -> int:
-        """Append one batch as the leader. Returns the offset after it. Raises KafkaError if nothing was appended."""
+    def append(self, batch: bytes, guard: VerificationGuard = NO_GUARD, transaction_version: int = 0) -> int:
+        """Append one batch as the leader. Returns the offset after it.
+
+        ``guard``: the result of the verification that a transaction is open, for its offsets. ``transaction_version``:
+        that of a marker's transaction. Raises KafkaError if nothing was appended."""
         ...
 
     def when_committed(self, end: int, done: Callable[[ErrorCode], None]) -> None:
@@ -75,6 +81,7 @@ class Shard:
         self._settings = settings
         self._timers: dict[str, tuple[int, Timer]] = {}
         self._journal = Journal()
+        self._transactional = TransactionalOffsets()
         self._pending: dict[str, str] = {}
         """Pending member ids with their group ids, oldest first."""
         self._events = LimitedLog(get_logger("groups"), clock.monotonic)
@@ -102,12 +109,14 @@ class Shard:
         group.logged_end = self._log.end
         return group
 
-    def add_loaded(self, groups: Mapping[str, Group]) -> None:
-        """Add the groups that were loaded from the log, by name, all in one step: a request finds all of them or none.
-        ``begin_sessions`` has to follow. Raises BrokenInvariant if a group exists already."""
+    def add_loaded(self, groups: Mapping[str, Group], transactional: TransactionalOffsets) -> None:
+        """Add the groups that were loaded from the log, by name, and the offsets of open transactions, all in one step:
+        a request finds all of them or none. ``begin_sessions`` has to follow. Raises BrokenInvariant if a group exists
+        already."""
         if existing := self.groups.keys() & groups.keys():
             raise BrokenInvariant(f"group {min(existing)} was loaded, but exists already")
         self.groups.update(groups)
+        self._transactional = transactional
 
     def begin_sessions(self) -> Cooperative[None]:
         """Begin the sessions of loaded members that have sent no request yet."""
@@ -125,6 +134,20 @@ class Shard:
         self._journal.advance(self._log.high_watermark)
         group = self.groups.get(group_id)
         return self._journal.committed(group_id, group.offsets if group is not None else {})
+
+    def unstable(self, group_id: str) -> Callable[[TopicPartition], bool] | None:
+        """Whether OffsetFetch with RequireStable must not return the offset of a partition yet: a transaction that has
+        written one is open, or its commit marker is not committed. None if there are no such partitions."""
+        self._journal.advance(self._log.high_watermark)
+        pending = self._transactional.partitions(group_id)
+        ending = self._journal.ending(group_id)
+        if not pending and not ending:
+            return None
+        return lambda partition: partition in pending or partition in ending
+
+    def pending_partitions(self, group_id: str) -> Collection[TopicPartition]:
+        """The partitions of a group for which open transactions have written offsets."""
+        return self._transactional.partitions(group_id)
 
     def attempt(self, group: Group, step: Callable[[], object]) -> bool:
         """Run ``step``, which may change ``group``, then set the group's timer. An unexpected error ends the
@@ -157,12 +180,18 @@ class Shard:
                 self._events.error("empty generation not written", group=group.group_id, reason=repr(write_error))
 
     def after_request(self, group: Group) -> None:
-        """Set the group's timer after a request. A group that never had a generation and has no members or offsets, as
-        after a refused request, is removed."""
+        """Set the group's timer after a request. A group that never had a generation and has no members or offsets
+        (also none of an open transaction), as after a refused request, is removed."""
         if self.groups.get(group.group_id) is not group:
             return
         without_members = not group.members and not group.pending_members
-        if without_members and not group.offsets and group.generation == 0 and group.state is GroupState.EMPTY:
+        if (
+            without_members
+            and not group.offsets
+            and group.generation == 0
+            and group.state is GroupState.EMPTY
+            and not self._transactional.partitions(group.group_id)
+        ):
             del self.groups[group.group_id]
             self._disarm(group.group_id)
         else:
@@ -222,15 +251,60 @@ class Shard:
         finally:
             self.after_request(group)
 
+    def commit_in_transaction(
+        self,
+        group: Group,
+        producer_id: ProducerId,
+        changes: Mapping[TopicPartition, CommittedOffset],
+        batch: bytes,
+        guard: VerificationGuard,
+        done: Persisted,
+    ) -> None:
+        """Write offsets that take effect when the transaction of ``producer_id`` is committed. ``batch``: their
+        ``store.offset_batch``; ``guard``: see ``OffsetsLog.append``. ``done`` is called when the records are committed,
+        or with an error."""
+        try:
+            end = self._append(batch, guard)
+        except KafkaError as error:
+            done(error.code)
+        else:
+            self._transactional.add(producer_id, group.group_id, changes)
+            self._when_committed(end, done)
+        finally:
+            self.after_request(group)
+
+    def end_transaction(self, marker: EndMarkerRequest, done: Persisted) -> None:
+        """Append a marker, and apply or drop the offsets that its transaction has written. If the append is refused,
+        nothing changes. ``done`` is called when the marker is committed, or with the error code of the partition."""
+        if self.closed:
+            done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+        try:
+            batch = marker.batch(self._clock.time_ms())
+            end = self._log.append(batch, transaction_version=marker.transaction_version)
+        except KafkaError as error:
+            done(error.code)
+            return
+        self._journal.advance(self._log.high_watermark)
+        for group_id, changes in self._transactional.end(marker.producer_id, commit=marker.commit).items():
+            group = self.groups[group_id]
+            if changes:
+                self._journal.ended(end, group_id, group.offsets, changes)
+                group.offsets.update(changes)
+            self.after_request(group)
+        self._log.when_committed(end, done)
+
     def remove_offsets(self, group: Group, partitions: Iterable[TopicPartition], done: Persisted) -> None:
         """Write tombstones for the offsets of ``partitions``. ``done`` is called when they, or with no partitions all
         earlier writes, are committed, or with an error."""
         self._write_offsets(group, dict.fromkeys(partitions), [], done)
 
     def remove_group(self, group: Group, done: Persisted) -> None:
-        """Write tombstones for a group and all its offsets, and remove the group. If the write is refused, the group
-        stays. ``done`` is called when the tombstones are committed, or with an error."""
-        if self._write_offsets(group, dict.fromkeys(group.offsets), [store.group_tombstone(group.group_id)], done):
+        """Write tombstones for a group and all its offsets, also those of open transactions, and remove the group. If
+        the write is refused, the group stays. ``done`` is called when the tombstones are committed, or with an
+        error."""
+        changes = dict.fromkeys(self._partitions(group))
+        if self._write_offsets(group, changes, [store.group_tombstone(group.group_id)], done):
             self._delete(group)
 
     def remove_offsets_where(self, matches: offsets.OffsetPredicate) -> Generator[None, None, bool]:
@@ -241,7 +315,7 @@ class Shard:
             if chunk is None:
                 yield
                 continue
-            old = [key for key in chunk if key in group.offsets and matches(key, group.offsets[key])]
+            old = [key for key in chunk if self._matches(group, key, matches)]
             if old and not self._write_offsets(
                 group, dict.fromkeys(old), [], _logged(group, "offsets of deleted topics removed")
             ):
@@ -253,9 +327,23 @@ class Shard:
         for group, chunk in self._chunks():
             if chunk is None:
                 yield
-            elif any(key in group.offsets and matches(key, group.offsets[key]) for key in chunk):
+            elif any(self._matches(group, key, matches) for key in chunk):
                 return True
         return False
+
+    def _matches(self, group: Group, partition: TopicPartition, matches: offsets.OffsetPredicate) -> bool:
+        """Whether the group's offset, or one that an open transaction has written, matches."""
+        committed = group.offsets.get(partition)
+        if committed is not None and matches(partition, committed):
+            return True
+        return bool(self._transactional) and any(
+            matches(partition, offset) for offset in self._transactional.offsets(group.group_id, partition)
+        )
+
+    def _partitions(self, group: Group) -> list[TopicPartition]:
+        """The partitions that a group has offsets for, also those of open transactions."""
+        pending = self._transactional.partitions(group.group_id)
+        return [*group.offsets, *(partition for partition in pending if partition not in group.offsets)]
 
     def _chunks(self) -> Iterator[tuple[Group, list[TopicPartition] | None]]:
         """Yield each group with at most ``OFFSETS_PER_YIELD`` of its partitions at a time; with None where the caller
@@ -263,7 +351,7 @@ class Shard:
         checked = 0
         for group in list(self.groups.values()):
             checked += 1
-            remaining = iter(list(group.offsets))
+            remaining = iter(self._partitions(group))
             while chunk := list(islice(remaining, OFFSETS_PER_YIELD)):
                 checked += len(chunk)
                 if checked > OFFSETS_PER_YIELD:
@@ -290,13 +378,18 @@ class Shard:
             yield from self._remove_old(group, {partition: group.offsets[partition] for partition in old})
 
     def _remove_old(self, group: Group, old: Mapping[TopicPartition, CommittedOffset]) -> Iterator[None]:
-        """Remove the offsets ``old`` that have not been committed again, and the group if it then has no offsets and
-        members. Yields where other tasks may run."""
+        """Remove the offsets ``old`` that have not been committed again and for which no transaction is open, and the
+        group if it then has no offsets and members. Yields where other tasks may run."""
         remaining = iter(old.items())
         while chunk := list(islice(remaining, OFFSETS_PER_YIELD)):
-            unchanged = [partition for partition, committed in chunk if group.offsets.get(partition) is committed]
+            pending = self._transactional.partitions(group.group_id)
+            unchanged = [
+                partition
+                for partition, committed in chunk
+                if group.offsets.get(partition) is committed and partition not in pending
+            ]
             # The last offsets of an empty group are removed together with the group, in one batch.
-            if len(unchanged) == len(group.offsets) and offsets.is_vacant(group):
+            if len(unchanged) == len(group.offsets) and not pending and offsets.is_vacant(group):
                 break
             if unchanged:
                 self.remove_offsets(group, unchanged, _logged(group, "offsets expired"))
@@ -307,6 +400,7 @@ class Shard:
         if (
             len(group.offsets) <= OFFSETS_PER_YIELD
             and group.offsets.items() <= old.items()
+            and not self._transactional.partitions(group.group_id)
             and offsets.is_vacant(group)
         ):
             self.remove_group(group, _logged(group, "group expired"))
@@ -339,12 +433,15 @@ class Shard:
                 group.offsets.pop(partition, None)
             else:
                 group.offsets[partition] = committed
+        if self._transactional:
+            self._transactional.wrote(group.group_id, changes)
         self._when_committed(end, done)
         return True
 
     def _write_group(self, group: Group, value: GroupMetadataValue, done: Persisted) -> ErrorCode:
         try:
-            end = self._append(store.batch([store.group_record(group.group_id, value)], self._clock.time_ms()))
+            batch = store.batch([store.group_record(group.group_id, value)], self._clock.time_ms())
+            end = self._append(batch)
         except KafkaError as error:
             return error.code
         if end <= group.logged_end or (group.logged is not None and value.generation < group.logged.generation):
@@ -362,13 +459,13 @@ class Shard:
         self._try(group, lambda: done(error))
         self.arm(group)
 
-    def _append(self, batch: bytes) -> int:
+    def _append(self, batch: bytes, guard: VerificationGuard = NO_GUARD) -> int:
         """Append a batch. Returns the offset after it. Raises KafkaError with a code for the
         coordinator's client, see ``store.client_error``."""
         if self.closed:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         try:
-            end = self._log.append(batch)
+            end = self._log.append(batch, guard)
         except KafkaError as error:
             raise KafkaError(store.client_error(error.code), error.message) from error
         self._journal.advance(self._log.high_watermark)

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, Unpack
 
 from milena.broker.groups.group import Group
 from milena.broker.groups.model import CommittedOffset, Member
 from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records import coordinator_records as records
+from milena.protocol.records.batch import BatchHeader
 from milena.protocol.records.records import BatchBuilder, Record, build_batch
 from milena.protocol.types import TopicPartition
 
@@ -56,16 +57,20 @@ def offset_records(group_id: str, offsets: Mapping[TopicPartition, CommittedOffs
 
 
 def offset_batch(
-    group_id: str, offsets: Mapping[TopicPartition, CommittedOffset | None], now_ms: int
+    group_id: str,
+    offsets: Mapping[TopicPartition, CommittedOffset | None],
+    now_ms: int,
+    **header: Unpack[BatchHeader],
 ) -> Cooperative[bytes]:
-    """One uncompressed batch of offset records; empty if there are none. Yields between records."""
+    """One uncompressed batch of offset records; empty if there are none. ``header``: the producer of a transaction's
+    offsets. Yields between records."""
     builder, budget = BatchBuilder(), YieldBudget()
     for partition, committed in offsets.items():
         ((key, value),) = offset_records(group_id, {partition: committed})
         builder.append(timestamp=now_ms, key=key, value=value)
         if budget.spend(1):
             yield
-    return builder.build() if builder.count else b""
+    return builder.build(**header) if builder.count else b""
 
 
 def group_value(group: Group, assignments: Mapping[str, bytes] | None) -> records.GroupMetadataValue:

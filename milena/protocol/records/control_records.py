@@ -25,7 +25,7 @@ from milena.protocol.schemas.schema import (
     versioned,
 )
 from milena.protocol.schemas.undecodable import DecodeError
-from milena.protocol.types import ZERO_UUID, Offset
+from milena.protocol.types import ZERO_UUID, Offset, ProducerEpoch, ProducerId
 
 _KEY_VERSION: Final = 0
 
@@ -235,6 +235,31 @@ def control_batch(
         base_timestamp=timestamp,
         **header,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class EndMarkerRequest:
+    """The marker that a transaction coordinator asks the leader of a partition to append (WriteTxnMarkers)."""
+
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    coordinator_epoch: int
+    """The leader epoch of the coordinator's partition of ``__transaction_state``."""
+    commit: bool
+    """False: the transaction is aborted."""
+    transaction_version: int = 0
+    """The level of ``transaction.version`` of the transaction (KIP-890); 0 if the request has none."""
+
+    def batch(self, timestamp: int) -> bytes:
+        """Return the control batch with the marker. ``timestamp`` is in ms."""
+        marker = CommitMarker if self.commit else AbortMarker
+        return control_batch(
+            [marker(coordinator_epoch=self.coordinator_epoch)],
+            timestamp=timestamp,
+            transactional=True,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+        )
 
 
 def control_of(record: Record) -> AnyControl:

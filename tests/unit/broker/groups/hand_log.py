@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.storage.state.producer_state import NO_GUARD, VerificationGuard
 
 
 class HandLog:
@@ -21,7 +22,7 @@ class HandLog:
     def end(self) -> int:
         return len(self.batches)
 
-    def append(self, batch: bytes) -> int:
+    def append(self, batch: bytes, guard: VerificationGuard = NO_GUARD, transaction_version: int = 0) -> int:
         if self.error is not ErrorCode.NONE:
             raise KafkaError(self.error)
         self.batches.append(batch)

@@ -9,6 +9,7 @@ import pytest
 from milena.broker.groups.group import Group
 from milena.broker.groups.journal import Journal
 from milena.broker.groups.model import CommittedOffset, GroupState, SyncAnswer
+from milena.broker.groups.transactional_offsets import TransactionalOffsets
 from milena.protocol.errors import ErrorCode
 from milena.protocol.invariants import BrokenInvariant
 from tests.unit.broker.groups.shards import World
@@ -99,7 +100,7 @@ def test_an_existing_group_cannot_be_loaded() -> None:
     world = World()
     world.join("g")
     with pytest.raises(BrokenInvariant, match="group g was loaded"):
-        world.shard.add_loaded({"g": world.shard.loading_group("g")})
+        world.shard.add_loaded({"g": world.shard.loading_group("g")}, TransactionalOffsets())
 
 
 def test_offset_writes_must_have_rising_ends() -> None:

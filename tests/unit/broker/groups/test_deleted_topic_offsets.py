@@ -13,6 +13,7 @@ from milena.broker.groups.offsets import OffsetPredicate
 from milena.broker.groups.shard import OFFSETS_PER_YIELD, Shard
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import ZERO_UUID
+from milena.storage.state.producer_state import NO_GUARD, VerificationGuard
 from tests.unit.broker.groups.coordinators import NEW, OLD, Coordinated
 
 
@@ -89,12 +90,12 @@ def test_a_refused_tombstone_is_written_later(
     log = coordinated.groups._led[0].offsets_log
     append = log.append
 
-    def refusing(batch: bytes) -> int:
+    def refusing(batch: bytes, guard: VerificationGuard = NO_GUARD, transaction_version: int = 0) -> int:
         nonlocal refusals
         if refusals:
             refusals -= 1
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
-        return append(batch)
+        return append(batch, guard, transaction_version)
 
     monkeypatch.setattr(log, "append", refusing)
     coordinated.groups.topics_deleted({OLD: "t"})

@@ -19,7 +19,7 @@ from milena.protocol.cooperative import Cooperative, run_now
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.batch import iter_batches
 from milena.protocol.records.coordinator_records import GroupMetadataValue, MemberMetadata
-from milena.protocol.types import LeaderEpoch
+from milena.protocol.types import LeaderEpoch, ProducerId
 from tests.unit.broker.fixtures import ME, Bench, led_by
 from tests.unit.broker.groups.coordinators import Coordinated
 from tests.unit.broker.groups.shards import World
@@ -68,9 +68,9 @@ class Counted:
         self.most_records = self.most_members = 0
         record, add, touch = Loader._apply_record, Group.add, Group.touch
 
-        def recorded(loader: Loader, key: bytes, value: bytes | None) -> None:
+        def recorded(loader: Loader, key: bytes, value: bytes | None, producer_id: ProducerId) -> None:
             self.records += 1
-            record(loader, key, value)
+            record(loader, key, value, producer_id)
 
         def counted(method: Callable[..., None]) -> Callable[..., None]:
             def one(*args: Any) -> None:

@@ -93,31 +93,30 @@ class _Leadership:
 class _Transaction:
     """A transaction whose markers are being written."""
 
-    __slots__ = ("_leadership", "is_over", "missing", "work")
+    __slots__ = ("_is_fenced", "_leadership", "missing", "work")
 
     def __init__(self, work: MarkerWork, leadership: _Leadership) -> None:
         self.work = work
         self.missing = len(work.partitions)
         """The number of partitions without a result."""
-        self.is_over = False
+        self._is_fenced = False
         self._leadership = leadership
 
     @property
     def is_sent(self) -> bool:
         """Whether its markers are still to be sent."""
-        return not (self.is_over or self._leadership.is_over)
+        return not (self._is_fenced or self._leadership.is_over)
 
     def written(self, count: int) -> None:
         """Count partitions that need no marker any more."""
         self.missing -= count
-        if not self.missing and self.is_sent:
-            self.is_over = True
+        if not self.missing:
             self.work.done()
 
     def fence(self, error: ErrorCode) -> None:
-        if self.is_sent:
-            self.is_over = True
-            self.work.fenced(error)
+        """End the work."""
+        self._is_fenced = True
+        self.work.fenced(error)
 
 
 class _Entry:
@@ -340,7 +339,7 @@ class MarkerSender:
                 taken[producer_id] = entry
             else:
                 self._route(entry)
-        queue.entries.extendleft(reversed(later))
+        queue.entries.extendleft(later)
         return list(taken.values())
 
     def _is_led_by(self, broker: NodeId, entry: _Entry) -> bool:

@@ -63,6 +63,8 @@ DIRECTORY_ASSIGNMENT: Final = 17
 """3.7-IV2: log directories of brokers and replicas (KIP-858)."""
 NO_EPOCH_BUMP_ON_ISR_SHRINK: Final = 12
 """3.6-IV0."""
+TRANSACTIONS_2: Final = 24
+"""4.0-IV2: a new cluster has transaction.version 2 (KIP-890)."""
 ELR_RECORDS: Final = 23
 """4.0-IV1: eligible leader replicas in partition records (KIP-966)."""
 CORDONED_DIRECTORIES: Final = 30
@@ -117,6 +119,14 @@ def metadata_version_name(level: int) -> str:
     return next(
         (name for name, found in metadata_version_names().items() if found == level and "-" in name), str(level)
     )
+
+
+def with_defaults(levels: Mapping[str, int]) -> dict[str, int]:
+    """Return ``levels`` with those that a new cluster of its metadata.version gets without an option: of the features
+    that Milena serves, transaction.version (Kafka's ``Feature.defaultLevel``)."""
+    metadata = levels.get(METADATA_VERSION, LATEST_METADATA_VERSION)
+    transactions = RANGES[TRANSACTION_VERSION][1] if metadata >= TRANSACTIONS_2 else 0
+    return {METADATA_VERSION: metadata, TRANSACTION_VERSION: transactions, **levels}
 
 
 def unmet_dependency(feature: str, level: int, levels: Mapping[str, int]) -> str | None:

@@ -159,7 +159,7 @@ def test_snapshots_of_the_metadata(tools: Tools, stopped: Path, node: str) -> No
     levels = {
         one["data"]["name"]: one["data"]["featureLevel"] for one in records if one["type"] == "FEATURE_LEVEL_RECORD"
     }
-    assert levels == {"metadata.version": 33}
+    assert levels == {"metadata.version": 33, "transaction.version": 2}
     topics = {
         record["data"]["name"]: record["data"]["topicId"] for record in records if record["type"] == "TOPIC_RECORD"
     }

@@ -29,7 +29,15 @@ from milena.config.tiered_rules import COMPACTION_ENABLE
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError, error_name
-from milena.protocol.features import DISABLED, ELR_VERSION, KRAFT_VERSION, METADATA_VERSION, REMOTE_COMPACTION, ranges
+from milena.protocol.features import (
+    DISABLED,
+    ELR_VERSION,
+    KRAFT_VERSION,
+    METADATA_VERSION,
+    REMOTE_COMPACTION,
+    TRANSACTION_VERSION,
+    ranges,
+)
 from milena.protocol.types import BrokerEpoch, NodeId
 from milena.releases import KEY as KAFKA_VERSION
 from milena.releases import NEWEST
@@ -45,7 +53,7 @@ if TYPE_CHECKING:
         BrokerRegistrationResponse,
     )
 
-SERVED_FEATURES: Final = (ELR_VERSION, KRAFT_VERSION, METADATA_VERSION)
+SERVED_FEATURES: Final = (ELR_VERSION, KRAFT_VERSION, METADATA_VERSION, TRANSACTION_VERSION)
 """Of any other feature a broker supports only level 0."""
 STARTING_INTERVAL: Final = 0.01
 """Seconds between heartbeats until the broker is unfenced, and during a controlled shutdown."""

@@ -1,8 +1,8 @@
 """The first records of a new metadata log, as ``kafka-storage format`` writes them.
 
-A new cluster starts at the metadata.version of ``kafka.version`` with every other feature at level 0, unless options
-say otherwise. The records are kept in ``bootstrap.checkpoint`` next to the metadata log until the first controller has
-appended them.
+A new cluster starts at the metadata.version of ``kafka.version``, with transaction.version 2 from 4.0-IV2 on and every
+other feature at level 0, unless options say otherwise. The records are kept in ``bootstrap.checkpoint`` next to the
+metadata log until the first controller has appended them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from milena.protocol.features import (
     metadata_version_of,
     ranges,
     unmet_dependency,
+    with_defaults,
 )
 from milena.protocol.metadata_records import FeatureLevelRecord, MetadataRecord
 from milena.protocol.records.batch import CorruptBatch
@@ -67,11 +68,11 @@ class Formatting:
             unmet = unmet_dependency(name, level, levels)
             if unmet is not None:
                 raise ConfigError(f"--feature {name}={level}: {unmet}")
-        return cls(cluster_id or None, levels)
+        return cls(cluster_id or None, with_defaults(levels))
 
     def records(self) -> list[FeatureLevelRecord]:
         """Return the feature levels: metadata.version first, the others by name. A feature at level 0 has no record."""
-        levels = {METADATA_VERSION: LATEST_METADATA_VERSION, **self.features}
+        levels = with_defaults(self.features)
         names = sorted(levels, key=lambda name: (name != METADATA_VERSION, name))
         return [FeatureLevelRecord(name=name, feature_level=levels[name]) for name in names if levels[name]]
 

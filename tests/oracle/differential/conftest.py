@@ -16,6 +16,9 @@ CONFIG = {
     "num.partitions": "2",
     "offsets.topic.num.partitions": "3",
     "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "3",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
     "group.max.size": "3",
     # The tests' records have timestamps of 1970.
@@ -26,7 +29,7 @@ CONFIG = {
 }
 FEATURES = {
     "group.version": 0,
-    "transaction.version": 0,
+    "transaction.version": 2,
     "share.version": 0,
     "streams.version": 0,
     "eligible.leader.replicas.version": 0,

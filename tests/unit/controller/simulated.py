@@ -24,6 +24,7 @@ HOST, PORT = "c1", 9093
 RANGES = [
     {"name": "metadata.version", "min_supported_version": 7, "max_supported_version": 33},
     {"name": "kraft.version", "min_supported_version": 0, "max_supported_version": 1},
+    {"name": "transaction.version", "min_supported_version": 0, "max_supported_version": 2},
 ]
 
 

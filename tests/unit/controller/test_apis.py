@@ -53,7 +53,7 @@ def test_api_versions_tell_the_levels_and_the_offset_of_their_last_change() -> N
     async def steps(site: Site) -> None:
         answers = site.controller.api_versions
         first = decode_api_versions_response(4, answers.body(4))
-        assert (first.finalized, first.finalized_epoch) == ({"metadata.version": 33}, 3)
+        assert (first.finalized, first.finalized_epoch) == ({"metadata.version": 33, "transaction.version": 2}, 4)
         assert (first.supported["metadata.version"], first.supported["kraft.version"]) == ((7, 33), (0, 0))
         await site.ask(ApiKey.DESCRIBE_QUORUM, topics=METADATA)
         update = {"feature": "group.version", "max_version_level": 1, "upgrade_type": 1}
@@ -241,13 +241,13 @@ def test_the_quorum_is_described_with_its_observers() -> None:
     async def steps(site: Site) -> None:
         clock = site.controller.runtime.clock
         await site.fetch(3, node=7)
-        await site.fetch(5, node=7)
+        await site.fetch(6, node=7)
         answer = await site.ask(ApiKey.DESCRIBE_QUORUM, topics=METADATA)
         partition = answer.topics[0].partitions[0]
-        assert (partition.leader_id, partition.leader_epoch, partition.high_watermark) == (1000, 1, 5)
+        assert (partition.leader_id, partition.leader_epoch, partition.high_watermark) == (1000, 1, 6)
         assert [voter.replica_id for voter in partition.current_voters] == [1000]
         (observer,) = partition.observers
-        assert (observer.replica_id, observer.log_end_offset) == (7, 5)
+        assert (observer.replica_id, observer.log_end_offset) == (7, 6)
         assert observer.last_caught_up_timestamp == observer.last_fetch_timestamp > 0
         assert [(n.node_id, [(x.host, x.port) for x in n.listeners]) for n in answer.nodes] == [(1000, [(HOST, PORT)])]
         await clock.sleep(301)

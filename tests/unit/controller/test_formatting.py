@@ -20,9 +20,18 @@ from milena.protocol.types import LeaderEpoch, NodeId, Offset
 DIRECTORY = UUID(int=5 << 70)
 
 
-def test_without_options_only_the_metadata_version_is_set() -> None:
-    assert [(r.name, r.feature_level) for r in Formatting().records()] == [("metadata.version", 33)]
+def test_without_options_the_metadata_version_and_the_transaction_version_are_set() -> None:
+    assert [(r.name, r.feature_level) for r in Formatting().records()] == [
+        ("metadata.version", 33),
+        ("transaction.version", 2),
+    ]
     assert Formatting.parse().records() == Formatting().records()
+
+
+@pytest.mark.parametrize(("release", "level"), [("3.9", None), ("4.0-IV1", None), ("4.0-IV2", 2), ("4.4", 2)])
+def test_transaction_version_begins_at_2_where_kafka_has_it(release: str, level: int | None) -> None:
+    records = Formatting.parse(release_version=release).records()
+    assert {record.name: record.feature_level for record in records}.get("transaction.version") == level
 
 
 def test_a_release_and_features_are_levels() -> None:
@@ -31,8 +40,8 @@ def test_a_release_and_features_are_levels() -> None:
 
 
 def test_the_release_that_a_node_behaves_like_limits_the_levels() -> None:
-    assert Formatting.parse(release="4.1").features == {"metadata.version": 27}
-    assert Formatting.parse(release="4.1", release_version="4.0").features == {"metadata.version": 25}
+    assert Formatting.parse(release="4.1").features["metadata.version"] == 27
+    assert Formatting.parse(release="4.1", release_version="4.0").features["metadata.version"] == 25
     with pytest.raises(ConfigError, match=r"--release-version 4\.2: kafka\.version is 4\.1"):
         Formatting.parse(release="4.1", release_version="4.2")
     with pytest.raises(ConfigError, match=r"the level must be between 7 and 27"):

@@ -44,19 +44,23 @@ def test_an_empty_directory_is_formatted_and_the_log_begins_as_kafkas() -> None:
         meta = decode_meta_properties(disk.read("/data/meta.properties"))
         assert (meta.cluster_id, meta.node_id) == (CLUSTER_ID, 1000)
         assert meta.directory_id is not None
-        assert read_bootstrap(disk, "/data") == [FeatureLevelRecord(name="metadata.version", feature_level=33)]
+        levels = [
+            FeatureLevelRecord(name="metadata.version", feature_level=33),
+            FeatureLevelRecord(name="transaction.version", feature_level=2),
+        ]
+        assert read_bootstrap(disk, "/data") == levels
         state = json.loads(disk.read(f"{FOLDER}/quorum-state"))
         assert (state["leaderId"], state["leaderEpoch"], state["data_version"]) == (1000, 1, 0)
         change, *records = content(site.controller.metadata)
         assert isinstance(change, LeaderChange)
         assert change.leader_id == 1000
-        assert records[:3] == [
+        assert records[:4] == [
             BeginTransactionRecord(name="Bootstrap records"),
-            FeatureLevelRecord(name="metadata.version", feature_level=33),
+            *levels,
             EndTransactionRecord(),
         ]
-        assert isinstance(records[3], RegisterControllerRecord)
-        assert site.controller.metadata.high_watermark == 5
+        assert isinstance(records[4], RegisterControllerRecord)
+        assert site.controller.metadata.high_watermark == 6
 
     simulate(scenario(steps), seed=1)
 
@@ -266,7 +270,7 @@ def test_a_missing_bootstrap_file_means_the_usual_levels() -> None:
         for path in [path for path in storage.files if FOLDER in path or BOOTSTRAP_FILE in path]:
             del storage.files[path]
         site = await site.restart()
-        assert site.controller.state.image.features == {"metadata.version": 33}
+        assert site.controller.state.image.features == {"metadata.version": 33, "transaction.version": 2}
 
     simulate(run, seed=11)
 

@@ -43,8 +43,8 @@ def test_a_new_observer_gets_the_log_from_its_start_and_learns_the_leader(versio
         response = await site.fetch(0, last_epoch=0, version=version)
         ((name, topic_id, (partition,)),) = response.topics
         assert name == METADATA_TOPIC if version < 13 else topic_id == METADATA_TOPIC_ID
-        assert (partition.error_code, partition.high_watermark, partition.log_start_offset) == (0, 5, 0)
-        assert offsets(partition.records) == (0, 5)
+        assert (partition.error_code, partition.high_watermark, partition.log_start_offset) == (0, 6, 0)
+        assert offsets(partition.records) == (0, 6)
         assert partition.current_leader == LEADER
         assert tuple(response.node_endpoints) == ((NodeEndpoint(1000, HOST, PORT),) if version >= 17 else ())
 
@@ -100,9 +100,9 @@ def test_a_fetch_at_the_end_waits_for_the_next_commit() -> None:
         clock = site.controller.runtime.clock
         clock.call_later(0.2, lambda: site.controller.metadata.write([NoOpRecord()]))
         began = clock.monotonic()
-        partition = await site.fetch_partition(5, wait_ms=450)
-        assert offsets(partition.records) == (5, 6)
-        assert partition.high_watermark == 6
+        partition = await site.fetch_partition(6, wait_ms=450)
+        assert offsets(partition.records) == (6, 7)
+        assert partition.high_watermark == 7
         assert 0.2 <= clock.monotonic() - began < 0.3
 
     simulate(scenario(steps), seed=4)
@@ -113,7 +113,7 @@ def test_without_news_the_answer_comes_when_the_time_is_up_and_at_once_for_no_wa
         clock = site.controller.runtime.clock
         for wait_ms in (0, 300):
             began = clock.monotonic()
-            partition = await site.fetch_partition(5, wait_ms=wait_ms)
+            partition = await site.fetch_partition(6, wait_ms=wait_ms)
             assert not partition.records
             assert wait_ms / 1000 <= clock.monotonic() - began < wait_ms / 1000 + 0.1
         assert len(site.controller.polls) == 0
@@ -125,7 +125,7 @@ def test_an_observer_with_an_older_high_watermark_is_answered_at_once() -> None:
     async def steps(site: Site) -> None:
         clock = site.controller.runtime.clock
         began = clock.monotonic()
-        assert (await site.fetch_partition(5, wait_ms=400, high_watermark=3)).high_watermark == 5
+        assert (await site.fetch_partition(6, wait_ms=400, high_watermark=3)).high_watermark == 6
         assert clock.monotonic() - began < 0.1
 
     simulate(scenario(steps), seed=6)
@@ -133,7 +133,7 @@ def test_an_observer_with_an_older_high_watermark_is_answered_at_once() -> None:
 
 def test_a_client_that_leaves_is_forgotten() -> None:
     async def steps(site: Site) -> None:
-        site.client.new_tasks("x").spawn(_ignore(site.fetch(5, wait_ms=200)), name="fetch")
+        site.client.new_tasks("x").spawn(_ignore(site.fetch(6, wait_ms=200)), name="fetch")
         clock = site.controller.runtime.clock
         await clock.sleep(0.05)
         assert len(site.controller.polls) == 1
@@ -153,10 +153,10 @@ def test_an_observer_of_a_lost_epoch_hears_where_the_logs_part() -> None:
         site.machine.kill()
         site = await site.restart()
         diverged = await site.fetch_partition(9, last_epoch=1)
-        assert diverged.diverging_epoch == EpochEndOffset(1, 5)
+        assert diverged.diverging_epoch == EpochEndOffset(1, 6)
         beyond = await site.fetch_partition(100, last_epoch=2)
         assert beyond.diverging_epoch == EpochEndOffset(2, site.controller.metadata.log.log_end_offset)
-        assert offsets((await site.fetch_partition(5, last_epoch=1)).records)[0] == 5
+        assert offsets((await site.fetch_partition(6, last_epoch=1)).records)[0] == 6
 
     simulate(scenario(steps), seed=8)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from milena.controller.log.formatting import read_bootstrap
+from milena.protocol.metadata_records import FeatureLevelRecord
 from milena.protocol.uuids import from_text
 from milena.runtime.files import RealDisk
 from milena.storage.files.meta_properties import decode_meta_properties
@@ -44,7 +45,9 @@ def test_all_directories_are_formatted_once(config: Path, tmp_path: Path) -> Non
     assert {(meta.cluster_id, meta.node_id) for meta in metas} == {(ID, 1)}
     assert len({meta.directory_id for meta in metas}) == 2
     disk = RealDisk()
-    assert [type(record).__name__ for record in read_bootstrap(disk, f"{tmp_path}/a") or ()] == ["FeatureLevelRecord"]
+    records = read_bootstrap(disk, f"{tmp_path}/a") or ()
+    levels = {record.name: record.feature_level for record in records if isinstance(record, FeatureLevelRecord)}
+    assert levels == {"metadata.version": 33, "transaction.version": 2}
     disk.close()
     again = script("kafka-storage.sh", *words)
     assert (again.code, again.out) == (1, "")

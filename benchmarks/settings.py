@@ -24,6 +24,7 @@ def write_combined(folder: Path, port: int, controller: int) -> Path:
         f"controller.quorum.voters=1@127.0.0.1:{controller}\ncontroller.listener.names=CONTROLLER\n"
         "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n"
         f"log.dirs={folder}/data\noffsets.topic.replication.factor=1\n"
+        "transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\n"
     )
     return file
 
@@ -45,6 +46,8 @@ def write_cluster(folder: Path, brokers: int, overrides: Mapping[str, str]) -> t
         files[-1].write_text(
             f"process.roles=broker\nnode.id={node_id}\nlisteners=PLAINTEXT://127.0.0.1:{port}\n"
             f"log.dirs={folder}/broker-{node_id}\noffsets.topic.replication.factor={min(3, brokers)}\n"
+            f"transaction.state.log.replication.factor={min(3, brokers)}\n"
+            f"transaction.state.log.min.isr={max(1, min(3, brokers) - 1)}\n"
             f"group.initial.rebalance.delay.ms=0\n{quorum}{more}"
         )
     new = [file for file in files if not (folder / file.stem / "meta.properties").exists()]

@@ -180,6 +180,9 @@ async def start_cluster(
     least: dict[str, object] = {
         "offsets_topic_replication_factor": 1,
         "offsets_topic_num_partitions": 3,
+        "transaction_state_log_replication_factor": 1,
+        "transaction_state_log_min_isr": 1,
+        "transaction_state_log_num_partitions": 3,
         "group_initial_rebalance_delay_ms": 0,
     }
     cluster = SimulatedCluster(world, overrides=least | dict(overrides or {}), broker_overrides=of_brokers or {})

@@ -106,6 +106,8 @@ _SETTINGS: Final = {
     "listener.security.protocol.map": "CLIENTS:PLAINTEXT,NETWORK:PLAINTEXT,CONTROLLER:PLAINTEXT",
     "inter.broker.listener.name": "NETWORK",
     "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
 }
 

@@ -27,6 +27,8 @@ from milena.up.layout import ClusterDir
 
 QUICK: Final[Mapping[str, str]] = {
     "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
     "broker.heartbeat.interval.ms": "500",
 }
 """The session timeout. Ended processes are fenced at once; a scenario that waits for a session shortens it."""

@@ -101,7 +101,10 @@ def properties_of(settings: Settings, node: NodePlan, controller: NodePlan) -> d
         port = settings.port + node.id - 1
         properties["listeners"] = f"PLAINTEXT://{bracketed(settings.host)}:{port}"
         properties["advertised.listeners"] = f"PLAINTEXT://{node.address}"
-        properties["offsets.topic.replication.factor"] = str(min(3, settings.brokers))
+        replicas = min(3, settings.brokers)
+        properties["offsets.topic.replication.factor"] = str(replicas)
+        properties["transaction.state.log.replication.factor"] = str(replicas)
+        properties["transaction.state.log.min.isr"] = str(max(1, replicas - 1))
         # As in Kafka's own server.properties: on one machine there is no need to wait for more members.
         properties["group.initial.rebalance.delay.ms"] = "0"
     return properties | tier_properties(settings, node)

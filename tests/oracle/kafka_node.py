@@ -47,6 +47,9 @@ def running_kafka(
         "log.dirs": folder / "data",
         "offsets.topic.replication.factor": 1,
         "offsets.topic.num.partitions": 3,
+        "transaction.state.log.replication.factor": 1,
+        "transaction.state.log.min.isr": 1,
+        "transaction.state.log.num.partitions": 3,
         "group.initial.rebalance.delay.ms": 0,
     }
     standalone = ["--standalone"]

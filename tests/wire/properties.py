@@ -19,6 +19,8 @@ def combined(folder: Path, **changes: object) -> dict[str, object]:
         "controller.quorum.voters": f"1@127.0.0.1:{controller}",
         "log.dirs": folder / "data",
         "offsets.topic.replication.factor": 1,
+        "transaction.state.log.replication.factor": 1,
+        "transaction.state.log.min.isr": 1,
         **{key.replace("_", "."): value for key, value in changes.items()},
     }
 

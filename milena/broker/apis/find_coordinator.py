@@ -1,47 +1,38 @@
-"""FindCoordinator (key 10), versions 0-6: which broker coordinates a group; several groups from v4 on (KIP-699).
+"""FindCoordinator (key 10), versions 0-6: which broker coordinates a group or a transactional id; several of them from
+v4 on (KIP-699).
 
-The coordinator is the leader of the group's partition of ``__consumer_offsets``; the first request creates the topic.
-There are no coordinators of transactions and share groups. A transactional producer should fail at once, with a reason:
-
-- The Java client and librdkafka show our error message. From v4 on it comes with UNSUPPORTED_VERSION, which they do not
-  expect in this response; before v4 with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which they do.
-- Other clients do not show it, and Sarama retries any error for 5 s. They get this broker as the coordinator, whose
-  InitProducerId refuses them with the one code that all clients treat as fatal.
+The coordinator is the leader of the key's partition of ``__consumer_offsets`` or ``__transaction_state``; the first
+request creates the topic. There are no coordinators of share groups.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
-from milena.broker.controller_link.transactions import HasClientLog, log_refusal
 from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records.hashing import partition_for_group
 from milena.protocol.requests.messages import get
-from milena.protocol.types import OFFSETS_TOPIC
+from milena.protocol.types import OFFSETS_TOPIC, TRANSACTION_TOPIC
 
 if TYPE_CHECKING:
     from milena.broker.controller_link.auto_create import AutoCreation
-    from milena.node.metadata.image import ListenerImage, MetadataImage
+    from milena.node.metadata.image import MetadataImage
     from milena.protocol.apis import CoordinatorFields, FindCoordinatorRequest, FindCoordinatorResponseFields
-    from milena.protocol.types import NodeId
 
 GROUP: Final = 0
-TRANSACTION: Final = 1
-JAVA: Final = "apache-kafka-java"
-LIBRDKAFKA: Final = "rdkafka"
-"""Contained in the software name of librdkafka, or in the software version of clients that are based on it."""
+TOPICS: Final[Mapping[int, str]] = {GROUP: OFFSETS_TOPIC, 1: TRANSACTION_TOPIC}
+"""The topic whose leaders coordinate, by key type."""
 
 
-class Needs(HasClientLog, Protocol):
+class Needs(Protocol):
     """What this handler uses of its broker."""
 
     @property
     def auto_create(self) -> AutoCreation: ...
     @property
     def image(self) -> MetadataImage: ...
-    @property
-    def node_id(self) -> NodeId: ...
 
 
 def handle(node: Needs, ctx: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponseFields:
@@ -63,13 +54,12 @@ def _with_key(key: str, coordinator: FindCoordinatorResponseFields) -> Coordinat
 
 
 def _find(node: Needs, ctx: RequestContext, key_type: int, key: str) -> FindCoordinatorResponseFields:
-    if key_type == TRANSACTION:
-        return _refuse_transactions(node, ctx, key)
-    if key_type != GROUP:
+    name = TOPICS.get(key_type)
+    if name is None:
         return _no_coordinator(ErrorCode.INVALID_REQUEST, f"There are no coordinators of key type {key_type}.")
-    topic = node.image.topics.get(OFFSETS_TOPIC)
+    topic = node.image.topics.get(name)
     if topic is None:
-        node.auto_create.create_internal([OFFSETS_TOPIC])
+        node.auto_create.create_internal([name])
         return _no_coordinator(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     partition = topic.partitions[partition_for_group(key, len(topic.partitions))]
     leader = node.image.brokers.get(partition.leader)
@@ -78,36 +68,13 @@ def _find(node: Needs, ctx: RequestContext, key_type: int, key: str) -> FindCoor
         return _no_coordinator(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     # As in Kafka, the message is the error's name up to v3, and empty from v4 on.
     message = ErrorCode.NONE.name if ctx.version < 4 else ""
-    return _coordinator(leader.id, endpoint, message)
-
-
-def _coordinator(node_id: int, endpoint: ListenerImage, message: str | None) -> FindCoordinatorResponseFields:
     return {
         "error_code": ErrorCode.NONE,
         "error_message": message,
-        "node_id": node_id,
+        "node_id": leader.id,
         "host": endpoint.host,
         "port": endpoint.port,
     }
-
-
-def _refuse_transactions(node: Needs, ctx: RequestContext, key: str) -> FindCoordinatorResponseFields:
-    own_broker = node.image.brokers.get(node.node_id)
-    endpoint = None if own_broker is None else own_broker.endpoint(ctx.listener_name)
-    if endpoint is not None and not _shows_messages(ctx):
-        return _coordinator(node.node_id, endpoint, None)
-    log_refusal(node, ctx, key)
-    expected = ctx.version < 4
-    error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if expected else ErrorCode.UNSUPPORTED_VERSION
-    return _no_coordinator(error, "Milena has no transactions yet.")
-
-
-def _shows_messages(ctx: RequestContext) -> bool:
-    """Whether the client shows error messages to its user, by the software name that it has sent (KIP-511)."""
-    caller = ctx.caller
-    return caller.software_name == JAVA or any(
-        LIBRDKAFKA in name for name in (caller.software_name, caller.software_version)
-    )
 
 
 def _no_coordinator(error: ErrorCode, message: str | None = None) -> FindCoordinatorResponseFields:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from milena.broker.controller_link.controller_link import ControllerLink
@@ -10,7 +10,7 @@ from milena.config.node_config import NodeConfig
 from milena.node.metadata.image import MetadataImage
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.protocol.types import OFFSETS_TOPIC
+from milena.protocol.types import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from milena.runtime.limited_log import LimitedLog
 from milena.runtime.tasks import Tasks
 
@@ -87,19 +87,39 @@ class AutoCreation:
         self._log.warning("topic not created", topic=name, reason=reason)
 
     def _creatable(self, name: str) -> CreatableTopicFields:
-        topic: CreatableTopicFields = {
-            "name": name,
-            "num_partitions": _CLUSTER_DEFAULT,
-            "replication_factor": _CLUSTER_DEFAULT,
-            "assignments": [],
-            "configs": [],
-        }
+        config = self._config()
         if name == OFFSETS_TOPIC:
-            topic["num_partitions"] = self._config().get_int("offsets.topic.num.partitions")
-            topic["replication_factor"] = self._config().get_int("offsets.topic.replication.factor")
-            topic["configs"] = [
-                {"name": "cleanup.policy", "value": "compact"},
-                {"name": "compression.type", "value": "producer"},
-                {"name": "segment.bytes", "value": str(self._config().get_int("offsets.topic.segment.bytes"))},
-            ]
-        return topic
+            return _topic(
+                name,
+                config.get_int("offsets.topic.num.partitions"),
+                config.get_int("offsets.topic.replication.factor"),
+                {
+                    "cleanup.policy": "compact",
+                    "compression.type": "producer",
+                    "segment.bytes": str(config.get_int("offsets.topic.segment.bytes")),
+                },
+            )
+        if name == TRANSACTION_TOPIC:
+            return _topic(
+                name,
+                config.get_int("transaction.state.log.num.partitions"),
+                config.get_int("transaction.state.log.replication.factor"),
+                {
+                    "cleanup.policy": "compact",
+                    "compression.type": "uncompressed",
+                    "min.insync.replicas": str(config.get_int("transaction.state.log.min.isr")),
+                    "segment.bytes": str(config.get_int("transaction.state.log.segment.bytes")),
+                    "unclean.leader.election.enable": "false",
+                },
+            )
+        return _topic(name, _CLUSTER_DEFAULT, _CLUSTER_DEFAULT, {})
+
+
+def _topic(name: str, partitions: int, replicas: int, configs: Mapping[str, str]) -> CreatableTopicFields:
+    return {
+        "name": name,
+        "num_partitions": partitions,
+        "replication_factor": replicas,
+        "assignments": [],
+        "configs": [{"name": key, "value": value} for key, value in configs.items()],
+    }

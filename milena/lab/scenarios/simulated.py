@@ -25,6 +25,8 @@ from milena.tiered.store import tier_names
 
 QUICK: Final[Mapping[str, object]] = {
     "offsets_topic_replication_factor": 1,
+    "transaction_state_log_replication_factor": 1,
+    "transaction_state_log_min_isr": 1,
     "group_initial_rebalance_delay_ms": 0,
     "broker_session_timeout_ms": 3000,
     "broker_heartbeat_interval_ms": 500,

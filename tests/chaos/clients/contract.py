@@ -30,6 +30,9 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "2",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "2",
+    "transaction.state.log.min.isr": "1",
     "broker.session.timeout.ms": "120000",  # so that a broker which a test pauses is not fenced
     "broker.heartbeat.interval.ms": "200",
 }

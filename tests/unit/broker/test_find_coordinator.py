@@ -1,16 +1,14 @@
-"""FindCoordinator: only groups have coordinators."""
+"""FindCoordinator: the coordinators of groups and of transactional ids."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 
 from milena.broker.apis import find_coordinator
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
-from milena.protocol.requests import messages
-from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, at_once, led_by
+from milena.protocol.records.hashing import partition_for_group
+from tests.unit.broker.fixtures import ME, OTHER, Bench, led_by
 
 KEY = ApiKey.FIND_COORDINATOR
 GROUP, TRANSACTION, SHARE = range(3)
@@ -36,41 +34,24 @@ def test_a_group_whose_partition_has_no_available_leader_is_retriable(bench: Ben
     assert (answer.error_code, answer.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
 
 
-def ask(bench: Bench, version: int, *software: str) -> Any:
-    """The response to a transactional producer with this software name and version."""
-    request = Request(KEY, version)
-    for field, value in zip(("software_name", "software_version"), software, strict=False):
-        setattr(request.ctx.caller, field, value)
-    asked = {"key": "tx"} if version < 4 else {"coordinator_keys": ["tx"]}
-    decoded = messages.decode_request(
-        KEY, version, messages.encode_request(KEY, version, key_type=TRANSACTION, **asked)
-    )
-    request.ctx.respond_fields(**at_once(find_coordinator.handle(bench, request.ctx, decoded)))  # type: ignore[arg-type]
-    return request.response if version < 4 else request.response.coordinators[0]
+def test_a_transactional_id_is_coordinated_by_the_leader_of_its_partition(bench: Bench) -> None:
+    bench.topic("__transaction_state", led_by(ME), led_by(OTHER), led_by(ME))
+    led = {f"tx-{number}": (ME, OTHER, ME)[partition_for_group(f"tx-{number}", 3)] for number in range(6)}
+    assert set(led.values()) == {ME, OTHER}
+    answer = bench.ask(find_coordinator.handle, KEY, 6, key_type=TRANSACTION, coordinator_keys=list(led))
+    assert {one.key: one.node_id for one in answer.coordinators} == led
+    for version in (1, 3):
+        old = bench.ask(find_coordinator.handle, KEY, version, key="tx-1", key_type=TRANSACTION)
+        assert (old.error_code, old.node_id) == (ErrorCode.NONE, led["tx-1"])
 
 
-@pytest.mark.parametrize(
-    ("version", "code"),
-    [(2, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), (6, ErrorCode.UNSUPPORTED_VERSION)],
-)
-@pytest.mark.parametrize(
-    "software",
-    [("apache-kafka-java", "4.3.1"), ("librdkafka", "2.16.1"), ("confluent-kafka-python", "2.16.1-librdkafka-2.16.1")],
-)
-def test_a_client_that_shows_messages_gets_the_reason(
-    bench: Bench, version: int, code: ErrorCode, software: tuple[str, str]
-) -> None:
-    answer = ask(bench, version, *software)
-    assert (answer.error_code, answer.error_message) == (code, "Milena has no transactions yet.")
-    assert bench.refused_transactions == ["tx"]
-
-
-@pytest.mark.parametrize("version", [1, 3, 6])
-@pytest.mark.parametrize("software", [(), ("sarama", "1.47.0"), ("kgo", "1.22.2"), ("kafka-python", "3.0.12")])
-def test_other_clients_get_this_broker_as_coordinator(bench: Bench, version: int, software: tuple[str, ...]) -> None:
-    answer = ask(bench, version, *software)
-    assert (answer.error_code, answer.node_id, answer.host) == (ErrorCode.NONE, ME, "plaintext-1")
-    assert bench.refused_transactions == []
+@pytest.mark.parametrize(("key_type", "topic"), [(GROUP, "__consumer_offsets"), (TRANSACTION, "__transaction_state")])
+def test_the_first_request_creates_the_topic(bench: Bench, key_type: int, topic: str) -> None:
+    created: list[str] = []
+    bench.auto_create.create_internal = created.extend
+    answer = bench.ask(find_coordinator.handle, KEY, 6, key_type=key_type, coordinator_keys=["k"])
+    assert answer.coordinators[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert created == [topic]
 
 
 @pytest.mark.parametrize("version", [3, 6])

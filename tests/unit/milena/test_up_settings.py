@@ -15,7 +15,7 @@ from milena.tiered.metadata.settings import MetadataTopicSettings
 from milena.tiered.store.tier_config import FSSPEC, LOCAL
 from milena.up.command import COMMAND, topic
 from milena.up.layout import ClusterDir, cluster_of
-from milena.up.plan import check_overrides, escaped, nodes_of, write_properties
+from milena.up.plan import check_overrides, escaped, nodes_of, properties_of, write_properties
 from milena.up.settings import Settings, draw_cluster_id, load, save
 
 ENABLED = "remote.log.storage.system.enable"
@@ -180,6 +180,17 @@ def test_nodes_accept_the_properties_files_and_overrides_take_precedence(tmp_pat
         assert config.get("num.partitions") == 4
         assert config.get("offsets.topic.replication.factor") == 1
         assert config.quorum_voters == {100: ("127.0.0.1", 20_000)}
+
+
+@pytest.mark.parametrize(("brokers", "replicas", "least"), [(1, 1, 1), (2, 2, 1), (3, 3, 2), (5, 3, 2)])
+def test_the_internal_topics_fit_the_number_of_brokers(tmp_path: Path, brokers: int, replicas: int, least: int) -> None:
+    settings = settings_of("--brokers", str(brokers))
+    controller, *nodes = nodes_of(ClusterDir(str(tmp_path)), settings)
+    for node in nodes:
+        properties = properties_of(settings, node, controller)
+        assert int(properties["offsets.topic.replication.factor"]) == replicas
+        assert int(properties["transaction.state.log.replication.factor"]) == replicas
+        assert int(properties["transaction.state.log.min.isr"]) == least
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from milena.broker.replica.fetch_sessions import FetchSessions
     from milena.broker.replica.partition import Partition
     from milena.broker.replica.partitions import PartitionSet
+    from milena.broker.transactions.late import LateTransactions
     from milena.broker.waiting.purgatory import Purgatory
     from milena.node.metadata.image import MetadataImage
     from milena.node.metrics import Metrics
@@ -33,6 +34,8 @@ class Measured(Protocol):
     def groups(self) -> GroupCoordinator: ...
     @property
     def image(self) -> MetadataImage: ...
+    @property
+    def late_transactions(self) -> LateTransactions: ...
     @property
     def logs(self) -> LogManager: ...
     @property
@@ -97,6 +100,11 @@ def register_gauges(node: Measured) -> None:
         f"{manager}_reassigningpartitions",
         lambda: sum(partition.is_leader and _is_reassigned(node, partition) for partition in partitions),
         "Partitions led here to which replicas are added, or from which they are removed.",
+    )
+    gauge(
+        f"{manager}_partitionswithlatetransactionscount",
+        node.late_transactions.count,
+        "Partitions led here with a transaction that should have been ended.",
     )
     hosted = Objects(lambda: node.partitions, _labels)
     _register_partition_gauges(node.metrics, hosted)

@@ -50,6 +50,7 @@ from milena.broker.transaction_wiring import (
     transaction_coordinator,
     transaction_verification,
 )
+from milena.broker.transactions.late import LateTransactions
 from milena.broker.transactions.markers import MarkerSender
 from milena.broker.waiting.purgatory import Purgatory
 from milena.config.node_config import NodeConfig
@@ -149,6 +150,9 @@ class Broker:
         self.transactions = transaction_coordinator(self, self._tasks, self.markers)
         self._verification_links = inter_broker_links(self, "add-partitions-to-txn")
         self.verification = transaction_verification(self, self._tasks, self._verification_links)
+        self.late_transactions = LateTransactions(
+            self.partitions, runtime.clock, config.get_int("transaction.max.timeout.ms"), self.client_log
+        )
         self._assigner = DirectoryAssigner(self.controller, runtime.clock, self.node_id, lambda: self.lifecycle.epoch)
         self.expected_followers = ExpectedFollowers(runtime.clock, self.purgatory, self.node_id)
         self.fetchers = self._new_fetchers(config)
@@ -333,6 +337,7 @@ class Broker:
         self.logs.start(self._tasks)
         self.groups.start()
         self.transactions.start()
+        self.late_transactions.start(self._tasks)
         lifecycle.ready_to_unfence()
         await lifecycle.unfenced.wait()
         self.server.serve()

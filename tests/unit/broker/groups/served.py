@@ -16,18 +16,52 @@ from milena.broker.apis import (
     offset_delete,
     offset_fetch,
     sync_group,
+    txn_offset_commit,
 )
 from milena.broker.groups.model import GroupSettings
 from milena.broker.groups.shard import Shard
+from milena.broker.transactions.verification import Operation
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.records.control_records import EndMarkerRequest
 from milena.protocol.requests import messages
+from milena.protocol.types import ProducerEpoch, ProducerId
 from milena.runtime.randomness import Randomness
+from milena.storage.state.producer_state import NO_GUARD, VerificationGuard
 from tests.unit.broker.fixtures import ME, Bench, Request, at_once, led_by
 from tests.unit.broker.groups.hand_log import HandLog
 from tests.unit.broker.groups.shards import load_at_once
 
 RANGE = (("range", b"topics"),)
+
+
+class HandVerification:
+    """Answers verifications of transactions at once with ``error``; with ``hold``, when the test calls ``waiting``."""
+
+    def __init__(self) -> None:
+        self.error = ErrorCode.NONE
+        self.hold = False
+        self.asked: list[tuple[str, int, int, Operation]] = []
+        self.waiting: list[Callable[[], None]] = []
+
+    def verify(
+        self,
+        partition: Any,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        operation: Operation,
+        then: Callable[[VerificationGuard | ErrorCode], None],
+    ) -> None:
+        self.asked.append((transactional_id, producer_id, epoch, operation))
+
+        def answer() -> None:
+            then(self.error if self.error is not ErrorCode.NONE else NO_GUARD)
+
+        if self.hold:
+            self.waiting.append(answer)
+        else:
+            answer()
 
 
 class Groups:
@@ -40,8 +74,20 @@ class Groups:
         self.shard = self._new_shard()
         self.elsewhere = False
         """Whether another broker is the coordinator."""
-        found = SimpleNamespace(shard=self._found, shard_for_offsets=self._found, settings=self.shard._settings)
-        self.node = SimpleNamespace(groups=found, image=bench.image, config=bench.config, runtime=bench.runtime)
+        self.verification = HandVerification()
+        found = SimpleNamespace(
+            shard=self._found,
+            shard_for_offsets=self._found,
+            offsets_partition=self._found,
+            settings=self.shard._settings,
+        )
+        self.node = SimpleNamespace(
+            groups=found,
+            image=bench.image,
+            config=bench.config,
+            runtime=bench.runtime,
+            verification=self.verification,
+        )
         self.topic = bench.topic("t", led_by(ME), led_by(ME))
 
     def _new_shard(self) -> Shard:
@@ -90,6 +136,37 @@ class Groups:
         topics = [{"name": "t", "topic_id": self.topic.id, "partitions": given}]
         fields = {"group_id": group, "generation_id_or_member_epoch": generation, "member_id": member, "topics": topics}
         return self.send(offset_commit.handle, ApiKey.OFFSET_COMMIT, version, **fields)
+
+    def sending(
+        self,
+        version: int = 5,
+        *indexes: int,
+        producer: int = 1,
+        epoch: int = 0,
+        group: str = "g",
+        generation: int = -1,
+        member: str = "",
+        instance: str | None = None,
+        offset: int = 5,
+        metadata: str = "",
+    ) -> Request:
+        """Send offsets to the transaction of ``producer``."""
+        given = [
+            {"partition_index": index, "committed_offset": offset, "committed_metadata": metadata} for index in indexes
+        ]
+        fields: dict[str, Any] = {
+            "transactional_id": f"t{producer}", "group_id": group, "producer_id": producer, "producer_epoch": epoch,
+            "generation_id": generation, "member_id": member, "group_instance_id": instance,
+            "topics": [{"name": "t", "topic_id": self.topic.id, "partitions": given}],
+        }  # fmt: skip
+        return self.send(txn_offset_commit.handle, ApiKey.TXN_OFFSET_COMMIT, version, **fields)
+
+    def end(self, producer: int = 1, *, commit: bool = True, epoch: int = 0) -> list[ErrorCode]:
+        """Append the marker of a transaction. The list has its result once there is one."""
+        marker = EndMarkerRequest(ProducerId(producer), ProducerEpoch(epoch), 0, commit)
+        results: list[ErrorCode] = []
+        self.shard.end_transaction(marker, results.append)
+        return results
 
     def commit(self, version: int = 9, *indexes: int, **fields: Any) -> Any:
         return self.committing(version, *indexes, **fields).response

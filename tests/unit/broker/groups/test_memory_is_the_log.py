@@ -1,12 +1,11 @@
 """Random interleavings of all that touches groups: after every step memory is what a reader of the log finds.
 
-Beside the coordinator stands a dumb oracle, the last record of each key: of the whole log for what the next request is
-decided on, of what is below the high watermark for what readers are shown.
+Beside the coordinator stands a simple oracle (``log_oracle``): of the whole log for what the next request is decided
+on, of what is below the high watermark for what readers are shown.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,9 @@ from milena.broker.groups.loading import Loader
 from milena.broker.groups.model import GroupState
 from milena.protocol.cooperative import run_now
 from milena.protocol.errors import ErrorCode
-from milena.protocol.records import coordinator_records as records
-from milena.protocol.records.batch import iter_batches
-from milena.protocol.records.records import iter_records
 from tests.fixtures.properties import examples
 from tests.unit.broker.fixtures import Bench, Request
+from tests.unit.broker.groups.log_oracle import pending_in, replay, unstable_in
 from tests.unit.broker.groups.served import Groups
 
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
@@ -32,25 +29,8 @@ PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 RETENTION_MS = 60_000
 PROTOCOLS = st.sampled_from([(("range", b"a"),), (("range", b"b"),), (("range", b"c"), ("sticky", b"d"))])
 INSTANCES = st.sampled_from([None, "i1", "i1", "i2"])
+PRODUCERS = st.integers(1, 2)
 PARTITIONS = st.sampled_from([(0,), (1,), (0, 1)])
-
-
-@lru_cache(maxsize=1_000)
-def pairs(batch: bytes) -> dict[Any, Any]:
-    """The keys and values of a batch, whose keys are unique."""
-    read = [record for view in iter_batches(memoryview(batch)) for record in iter_records(view)]
-    keys = [records.decode_key(record.key or b"") for record in read]
-    return {key: records.decode_value(key, record.value) for key, record in zip(keys, read, strict=True)}
-
-
-def replay(batches: list[bytes]) -> tuple[dict[tuple[str, int], int], dict[str, records.GroupMetadataValue]]:
-    """The offsets of topic ``t`` and the generations in a log."""
-    last: dict[Any, Any] = {}
-    for batch in batches:
-        last.update(pairs(batch))
-    found = {key: value for key, value in last.items() if value is not None}
-    offsets = {(k.group, k.partition): v.offset for k, v in found.items() if isinstance(k, records.OffsetCommitKey)}
-    return offsets, {k.group: v for k, v in found.items() if isinstance(k, records.GroupMetadataKey)}
 
 
 def described(group: Group) -> tuple[object, ...]:
@@ -94,6 +74,15 @@ class Interleavings(RuleBasedStateMachine):
             fields: dict[str, Any] = {"member": member, "generation": generation, "offset": self.offset}
             if instance is None:
                 self._keep(self.groups.committing(9, *partitions, **fields))
+
+    @rule(producer=PRODUCERS, partitions=PARTITIONS)
+    def a_transaction_sends_offsets(self, producer: int, partitions: tuple[int, ...]) -> None:
+        self.offset += 1
+        self._keep(self.groups.sending(5, *partitions, producer=producer, offset=self.offset))
+
+    @rule(producer=PRODUCERS, commit=st.sampled_from([True, True, False]))
+    def a_transaction_ends(self, producer: int, commit: bool) -> None:
+        self.groups.end(producer, commit=commit)
 
     @rule()
     def the_group_is_deleted(self) -> None:
@@ -182,21 +171,34 @@ class Interleavings(RuleBasedStateMachine):
 
     @invariant()
     def offsets_in_memory_are_those_of_the_log(self) -> None:
-        written, generations = replay(self.groups.log.batches)
+        written = replay(self.groups.log.batches)
         shard = self.groups.shard
         in_memory = {
             (name, key[1]): committed.offset
             for name, group in shard.groups.items()
             for key, committed in group.offsets.items()
         }
-        assert in_memory == written
-        assert {name: group.logged for name, group in shard.groups.items() if group.logged} == generations
+        assert in_memory == written.offsets
+        assert {name: group.logged for name, group in shard.groups.items() if group.logged} == written.generations
+        assert pending_in(shard._transactional) == written.pending
+        assert {group for group, _, _ in written.pending} <= shard.groups.keys()
 
     @invariant()
     def offset_fetch_returns_committed_offsets(self) -> None:
-        committed, _ = replay(self.groups.log.batches[: self.groups.log.high_watermark])
+        committed = replay(self.groups.log.batches[: self.groups.log.high_watermark])
         seen = {("g", index): self.groups.fetched(index=index) for index in (0, 1)}
-        assert {key: offset for key, offset in seen.items() if offset >= 0} == committed
+        assert {key: offset for key, offset in seen.items() if offset >= 0} == committed.offsets
+
+    @invariant()
+    def offsets_are_unstable_until_the_marker_is_committed(self) -> None:
+        log = self.groups.log
+        expected = unstable_in(log.batches, log.high_watermark)
+        unstable = self.groups.shard.unstable("g")
+        assert {index for index in (0, 1) if unstable is not None and unstable(("t", index))} == expected
+        if log.high_watermark == log.end:
+            answers = {index: self.groups.fetching(index=index, stable=True).response for index in (0, 1)}
+            codes = {index: answer.groups[0].topics[0].partitions[0].error_code for index, answer in answers.items()}
+            assert {index for index, code in codes.items() if code == ErrorCode.UNSTABLE_OFFSET_COMMIT} == expected
 
     @invariant()
     def a_reload_finds_the_same_groups(self) -> None:
@@ -205,6 +207,7 @@ class Interleavings(RuleBasedStateMachine):
         for piece in self.groups.log.pieces():
             run_now(loader.apply(piece))
         found = run_now(loader.finish(self.groups.clock.time_ms()))
+        assert pending_in(loader.transactional) == pending_in(self.groups.shard._transactional)
         for name, group in self.groups.shard.groups.items():
             settled = group.state is GroupState.STABLE or (group.state is GroupState.EMPTY and group.generation)
             if settled and group.empty_write_retry_ms is None:
@@ -218,8 +221,8 @@ class Interleavings(RuleBasedStateMachine):
             sent_ids = self.sent_ids.setdefault(instance, [])
             if request.response.member_id not in sent_ids:
                 sent_ids.append(request.response.member_id)
-        _, committed = replay(self.groups.log.batches[: self.groups.log.high_watermark])
-        for value in committed.values():
+        committed = replay(self.groups.log.batches[: self.groups.log.high_watermark])
+        for value in committed.generations.values():
             for member in value.members:
                 if member.group_instance_id is not None:
                     assert member.member_id not in self.sent_ids.get(member.group_instance_id, [])[:-1]

@@ -1,0 +1,134 @@
+"""The offsets in a request of OffsetCommit or TxnOffsetCommit, and the results of their partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from uuid import UUID
+
+from milena.broker.groups.model import CommittedOffset
+from milena.protocol.cooperative import Cooperative, YieldBudget
+from milena.protocol.errors import ErrorCode
+from milena.protocol.requests.messages import get
+from milena.protocol.types import ZERO_UUID, TopicPartition
+
+if TYPE_CHECKING:
+    from milena.node.metadata.image import MetadataImage, TopicImage
+    from milena.protocol.apis import (
+        OffsetCommitRequestPartition,
+        OffsetCommitRequestTopic,
+        OffsetCommitResponsePartitionFields,
+        OffsetCommitResponseTopicFields,
+        TxnOffsetCommitRequestPartition,
+        TxnOffsetCommitRequestTopic,
+    )
+
+_PartitionResult: TypeAlias = "tuple[UUID, OffsetCommitResponsePartitionFields]"
+"""A topic id and the result of one of its partitions. TxnOffsetCommit has the same fields."""
+
+
+class Rules(NamedTuple):
+    """How the offsets of a request are read."""
+
+    by_id: bool
+    """Whether the request has topic ids, not names."""
+    max_metadata: int
+    """``offset.metadata.max.bytes``."""
+    now_ms: int
+    expire_ms: int = -1
+    """When the offsets expire, if the client has set a time."""
+
+    @property
+    def unknown_topic(self) -> ErrorCode:
+        return ErrorCode.UNKNOWN_TOPIC_ID if self.by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class RequestedOffsets:
+    """The offsets of a request, and the topics of its response, in which no partition has an error until one is
+    set."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.topics: list[OffsetCommitResponseTopicFields] = []
+        self.topic_ids: dict[UUID, None] = {}
+        """The ids of existing topics."""
+        self.existing: list[_PartitionResult] = []
+        """The results of partitions that exist."""
+        self.accepted: list[_PartitionResult] = []
+        """The results of partitions in ``offsets``."""
+        self.offsets: dict[TopicPartition, CommittedOffset] = {}
+        self._rules = rules
+
+    def read(
+        self,
+        image: MetadataImage,
+        topics: Sequence[OffsetCommitRequestTopic] | Sequence[TxnOffsetCommitRequestTopic],
+    ) -> Cooperative[None]:
+        """Read the offsets of existing partitions with valid metadata, and set the errors of the others."""
+        rules, budget = self._rules, YieldBudget()
+        now_ms, expire_ms, limit = rules.now_ms, rules.expire_ms, rules.max_metadata
+        for topic in topics:
+            found = image.topics_by_id.get(topic.topic_id or ZERO_UUID) if rules.by_id else image.topics.get(topic.name)
+            if found is not None:
+                self.topic_ids[found.id] = None
+
+            def read(
+                partition: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
+                topic: TopicImage | None = found,
+            ) -> OffsetCommitResponsePartitionFields:
+                index = partition.partition_index
+                if topic is None or index not in topic.partitions:
+                    error = rules.unknown_topic if topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    return {"partition_index": index, "error_code": error}
+                result: OffsetCommitResponsePartitionFields = {"partition_index": index, "error_code": ErrorCode.NONE}
+                self.existing.append((topic.id, result))
+                metadata = partition.committed_metadata or ""
+                if len(metadata) > limit or _java_length(metadata) > limit:
+                    result["error_code"] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                    return result
+                leader_epoch = get(partition, "committed_leader_epoch", -1)
+                self.accepted.append((topic.id, result))
+                self.offsets[topic.name, index] = CommittedOffset(
+                    partition.committed_offset, leader_epoch, metadata, now_ms, expire_ms, topic.id
+                )
+                return result
+
+            result = yield from budget.apply(topic.partitions, read)
+            if result:
+                self.topics.append(
+                    {"name": get(topic, "name", ""), "topic_id": get(topic, "topic_id", None), "partitions": result}
+                )
+
+    def remove_deleted_topics(self, image: MetadataImage) -> bool:
+        """Set the error of topics that were deleted since their partitions were read. Their offsets must not be
+        committed: those in the groups have been removed already. Returns whether there are such topics."""
+        deleted = {topic_id for topic_id in self.topic_ids if topic_id not in image.topics_by_id}
+        if not deleted:
+            return False
+        for topic_id in deleted:
+            del self.topic_ids[topic_id]
+        _set_error([result for result in self.existing if result[0] in deleted], self._rules.unknown_topic)
+        self.existing = [result for result in self.existing if result[0] not in deleted]
+        self.accepted = [result for result in self.accepted if result[0] not in deleted]
+        self.offsets = {
+            partition: offset for partition, offset in self.offsets.items() if offset.topic_id not in deleted
+        }
+        return True
+
+    def refuse(self, error: ErrorCode) -> None:
+        """Set the error of all partitions that exist."""
+        _set_error(self.existing, error)
+
+    def written(self, error: ErrorCode) -> None:
+        """Set the result of writing ``offsets``."""
+        _set_error(self.accepted, error)
+
+
+def _set_error(result: list[_PartitionResult], error: ErrorCode) -> None:
+    if error is not ErrorCode.NONE:
+        for _, partition in result:
+            partition["error_code"] = error
+
+
+def _java_length(text: str) -> int:
+    """The length that Kafka compares with ``offset.metadata.max.bytes``: UTF-16 units, not bytes."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2

@@ -41,6 +41,8 @@ _LIMITS: Final[Mapping[int, int]] = {
     ApiKey.OFFSET_COMMIT: MAX_ELEMENTS,
     ApiKey.OFFSET_FETCH: MAX_ELEMENTS,
     ApiKey.PRODUCE: MAX_PRODUCED,
+    # Kafka's coordinators send the markers of all transactions that wait for a broker in one request.
+    ApiKey.WRITE_TXN_MARKERS: MAX_ELEMENTS,
 }
 MAX_TAGS: Final = 16
 """Tagged fields of one element of Produce or Fetch, or of a request header. Kafka's newest versions define three."""

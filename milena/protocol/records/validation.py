@@ -194,7 +194,8 @@ class LogValidator:
             raise KafkaError(
                 ErrorCode.INVALID_RECORD, f"the base offset of the batch should be 0, it is {batch.base_offset}"
             )
-        if len(batch.memory) > self.config.max_message_bytes:
+        # A marker that is too large for its topic would leave a transaction open for ever.
+        if len(batch.memory) > self.config.max_message_bytes and (of_client or not batch.is_control):
             raise _too_large(len(batch.memory), self.config.max_message_bytes)
         if not batch.is_valid:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the checksum of the batch is not {batch.crc}")

@@ -83,6 +83,7 @@ class Coordinated:
         bench.topic("__consumer_offsets", led_by(ME))
         self.partition: Partition = bench.led(TRANSACTION_TOPIC, min_insync_replicas=min_isr)
         runtime: Any = bench.runtime
+        self.runtime = runtime
         tasks: Any = self.tasks
         self.transactions = TransactionCoordinator(
             runtime,

@@ -105,6 +105,7 @@ def test_the_apis_of_large_clusters_have_room_for_all_their_partitions() -> None
         ApiKey.OFFSET_COMMIT,
         ApiKey.OFFSET_FETCH,
         ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.WRITE_TXN_MARKERS,
     }
     assert {key for key in ApiKey if max_elements(key) >= 2 * REAL} == large
     assert max_elements(ApiKey.DELETE_TOPICS) == DEFAULT_MAX_ELEMENTS

@@ -7,15 +7,322 @@ from random import Random
 
 import pytest
 
+from milena.broker.apis import offset_fetch
 from milena.broker.groups.loading import Loader
+from milena.broker.groups.offsets import has_deleted_topic
+from milena.broker.transactions.verification import Operation
+from milena.protocol.api_keys import ApiKey
 from milena.protocol.cooperative import run_now
 from milena.protocol.errors import ErrorCode
-from tests.unit.broker.fixtures import Bench
+from tests.unit.broker.fixtures import Bench, Request
 from tests.unit.broker.groups.log_oracle import pending_in, replay, unstable_in
 from tests.unit.broker.groups.served import Groups
 
 PARTITIONS = (0, 1)
 STEPS = 120
+
+
+@pytest.fixture
+def groups(bench: Bench) -> Groups:
+    return Groups(bench)
+
+
+def code_of(request: Request) -> ErrorCode:
+    return ErrorCode(request.response.topics[0].partitions[0].error_code)
+
+
+def fetched(groups: Groups, index: int = 0) -> tuple[ErrorCode, int]:
+    """The result of an OffsetFetch with RequireStable."""
+    (partition,) = groups.fetching(index=index, stable=True).response.groups[0].topics[0].partitions
+    return ErrorCode(partition.error_code), partition.committed_offset
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_offsets_take_effect_with_the_commit_marker(groups: Groups, version: int) -> None:
+    groups.commit(9, 0, offset=4)
+    assert code_of(groups.sending(version, 0, offset=5)) is ErrorCode.NONE
+    assert (groups.fetched(), fetched(groups)) == (4, (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1))
+    assert groups.end(commit=True) == [ErrorCode.NONE]
+    assert (groups.fetched(), fetched(groups)) == (5, (ErrorCode.NONE, 5))
+
+
+def test_offsets_of_an_aborted_transaction_have_no_effect(groups: Groups) -> None:
+    groups.commit(9, 0, offset=4)
+    groups.sending(5, 0, 1, offset=5)
+    groups.end(commit=False)
+    assert [fetched(groups, index) for index in (0, 1)] == [(ErrorCode.NONE, 4), (ErrorCode.NONE, -1)]
+
+
+def test_only_partitions_of_the_transaction_are_unstable(groups: Groups) -> None:
+    groups.commit(9, 0, 1, offset=4)
+    groups.sending(5, 1, offset=5)
+    assert [fetched(groups, index) for index in (0, 1)] == [
+        (ErrorCode.NONE, 4),
+        (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1),
+    ]
+
+
+def test_all_offsets_of_a_group_have_unstable_ones_among_them(groups: Groups) -> None:
+    """A partition that has only an offset of an open transaction is not listed, as in Kafka."""
+    groups.commit(9, 0, offset=4)
+    groups.sending(5, 0, 1, offset=5)
+    asked = [{"group_id": "g", "topics": None, "member_id": None, "member_epoch": -1}]
+    (topic,) = (
+        groups.ask(offset_fetch.handle, ApiKey.OFFSET_FETCH, 8, groups=asked, require_stable=True).groups[0].topics
+    )
+    assert [(one.partition_index, one.error_code) for one in topic.partitions] == [
+        (0, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    ]
+
+
+def test_an_offset_is_unstable_until_the_marker_is_committed(groups: Groups) -> None:
+    """EndTxn is answered before the marker is written: then no consumer may get the offset from before."""
+    groups.commit(9, 0, offset=4)
+    groups.sending(5, 0, offset=5)
+    groups.log.hold = True
+    ended = groups.end(commit=True)
+    assert ended == []
+    unstable = groups.shard.unstable("g")
+    assert unstable is not None and unstable(("t", 0))
+    assert groups.fetched() == 4
+    groups.log.commit()
+    assert ended == [ErrorCode.NONE]
+    assert fetched(groups) == (ErrorCode.NONE, 5)
+
+
+def test_an_offset_without_a_transaction_is_not_replaced_by_an_earlier_one_of_a_transaction(groups: Groups) -> None:
+    groups.sending(5, 0, offset=5)
+    groups.commit(9, 0, offset=9)
+    groups.end(commit=True)
+    assert fetched(groups) == (ErrorCode.NONE, 9)
+    groups.reload()
+    assert fetched(groups) == (ErrorCode.NONE, 9)
+
+
+def test_of_two_transactions_the_later_record_counts(groups: Groups) -> None:
+    groups.sending(5, 0, producer=1, offset=5)
+    groups.sending(5, 0, producer=2, offset=6)
+    groups.end(2)
+    groups.end(1)
+    assert groups.fetched() == 6
+
+
+def test_open_transactions_survive_a_change_of_coordinator(groups: Groups) -> None:
+    groups.sending(5, 0, offset=5)
+    groups.reload()
+    assert fetched(groups) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
+    groups.end(commit=True)
+    assert fetched(groups) == (ErrorCode.NONE, 5)
+
+
+def test_one_marker_ends_the_transaction_in_all_groups(groups: Groups) -> None:
+    groups.log.hold = True
+    groups.sending(5, 0, group="g", offset=5)
+    groups.sending(5, 0, group="h", offset=6)
+    groups.end()
+    groups.log.commit()
+    assert (groups.fetched("g"), groups.fetched("h")) == (5, 6)
+
+
+def test_a_refused_marker_changes_nothing(groups: Groups) -> None:
+    groups.sending(5, 0, offset=5)
+    groups.log.error = ErrorCode.INVALID_PRODUCER_EPOCH
+    assert groups.end() == [ErrorCode.INVALID_PRODUCER_EPOCH]
+    groups.log.error = ErrorCode.NONE
+    assert fetched(groups) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_marker_without_offsets_is_appended(groups: Groups, commit: bool) -> None:
+    assert groups.end(commit=commit) == [ErrorCode.NONE]
+    assert len(groups.log.batches) == 1
+
+
+def test_a_group_of_an_aborted_transaction_alone_is_gone(groups: Groups) -> None:
+    groups.sending(5, 0)
+    assert groups.shard.groups.keys() == {"g"}
+    groups.end(commit=False)
+    assert groups.shard.groups.keys() == set()
+
+
+# -- deletion and expiration
+
+
+def test_an_offset_with_an_open_transaction_does_not_expire(groups: Groups) -> None:
+    groups.commit(9, 0, 1, offset=4)
+    groups.sending(5, 0, offset=5)
+    groups.clock.advance(60)
+    list(groups.shard.expire_offsets(0))
+    assert [groups.fetched(index=index) for index in (0, 1)] == [4, -1]
+    groups.end(commit=False)
+    list(groups.shard.expire_offsets(0))
+    assert "g" not in groups.shard.groups
+
+
+def test_a_group_with_an_open_transaction_does_not_expire(groups: Groups) -> None:
+    groups.sending(5, 0, offset=5)
+    list(groups.shard.expire_offsets(0))
+    groups.end(commit=True)
+    assert groups.fetched() == 5
+
+
+def test_an_offset_of_an_open_transaction_is_deleted(groups: Groups) -> None:
+    groups.commit(9, 1)
+    groups.sending(5, 0, offset=5)
+    response = groups.deleting_offset(0).response
+    assert (response.error_code, response.topics[0].partitions[0].error_code) == (ErrorCode.NONE, ErrorCode.NONE)
+    groups.end(commit=True)
+    assert fetched(groups) == (ErrorCode.NONE, -1)
+
+
+def test_a_group_is_deleted_with_the_offsets_of_open_transactions(groups: Groups) -> None:
+    groups.commit(9, 1)
+    groups.sending(5, 0, offset=5)
+    assert groups.deleting().response.results[0].error_code == ErrorCode.NONE
+    groups.end(commit=True)
+    assert "g" not in groups.shard.groups
+    groups.reload()
+    assert "g" not in groups.shard.groups
+
+
+def test_offsets_of_a_deleted_topic_are_removed_from_open_transactions(groups: Groups) -> None:
+    groups.sending(5, 0, offset=5)
+    deleted = has_deleted_topic({groups.topic.id: "t"})
+    assert run_now(groups.shard.any_offset(deleted))
+    assert run_now(groups.shard.remove_offsets_where(deleted))
+    assert not run_now(groups.shard.any_offset(deleted))
+    groups.end(commit=True)
+    assert groups.fetched() == -1
+
+
+# -- refused requests
+
+
+@pytest.mark.parametrize(
+    ("member", "generation", "instance", "version", "error"),
+    [
+        ("", -1, None, 0, ErrorCode.NONE),
+        ("", -1, None, 5, ErrorCode.NONE),
+        ("known", 1, None, 3, ErrorCode.NONE),
+        ("known", 0, None, 5, ErrorCode.ILLEGAL_GENERATION),
+        ("known", -1, None, 5, ErrorCode.ILLEGAL_GENERATION),
+        ("other", 1, None, 5, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("", 1, None, 5, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("known", 1, "i", 5, ErrorCode.UNKNOWN_MEMBER_ID),
+    ],
+)
+def test_members_of_earlier_generations_are_fenced(
+    groups: Groups, member: str, generation: int, instance: str | None, version: int, error: ErrorCode
+) -> None:
+    """KIP-447. Producers that do not name a member may commit, as before that KIP."""
+    known = groups.member()
+    sent = known if member == "known" else member
+    request = groups.sending(version, 0, member=sent, generation=generation, instance=instance)
+    assert code_of(request) is error
+
+
+def test_a_static_member_that_was_replaced_is_fenced(groups: Groups) -> None:
+    old = groups.member(instance="i")
+    groups.joining(instance="i")
+    assert code_of(groups.sending(5, 0, member=old, generation=1, instance="i")) is ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_a_member_may_commit_during_a_rebalance_but_extends_no_session(groups: Groups) -> None:
+    member = groups.member()
+    groups.clock.advance(9)
+    groups.joining(version=3)
+    assert groups.state() == "PreparingRebalance"
+    assert code_of(groups.sending(5, 0, member=member, generation=1)) is ErrorCode.NONE
+    groups.clock.advance(1)
+    assert code_of(groups.sending(5, 0, member=member, generation=1)) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize(("version", "error"), [(5, ErrorCode.ILLEGAL_GENERATION), (6, ErrorCode.GROUP_ID_NOT_FOUND)])
+def test_a_generation_of_an_unknown_group_is_refused(groups: Groups, version: int, error: ErrorCode) -> None:
+    assert code_of(groups.sending(version, 0, member="m", generation=1)) is error
+    assert "g" not in groups.shard.groups
+
+
+def test_partitions_have_their_own_errors(groups: Groups) -> None:
+    limit = groups.node.config.get_int("offset.metadata.max.bytes")
+    response = groups.sending(5, 0, 7, metadata="m" * (limit + 1)).response
+    assert [one.error_code for one in response.topics[0].partitions] == [
+        ErrorCode.OFFSET_METADATA_TOO_LARGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    assert (groups.log.batches, groups.shard.groups) == ([], {})
+
+
+def test_nothing_is_verified_if_no_partition_exists(groups: Groups) -> None:
+    assert code_of(groups.sending(5, 7)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert groups.verification.asked == []
+
+
+def test_the_empty_group_id_is_refused(groups: Groups) -> None:
+    assert code_of(groups.sending(5, 0, group="")) is ErrorCode.INVALID_GROUP_ID
+
+
+def test_another_broker_is_the_coordinator(groups: Groups) -> None:
+    groups.elsewhere = True
+    assert code_of(groups.sending(5, 0)) is ErrorCode.NOT_COORDINATOR
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_TXN_STATE),
+        (ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.TRANSACTION_ABORTABLE),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.CONCURRENT_TRANSACTIONS),
+        (ErrorCode.NETWORK_EXCEPTION, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+    ],
+)
+def test_a_transaction_that_is_not_verified_writes_nothing(
+    groups: Groups, error: ErrorCode, expected: ErrorCode
+) -> None:
+    groups.verification.error = error
+    assert code_of(groups.sending(5, 0)) is expected
+    assert (groups.log.batches, groups.shard.groups) == ([], {})
+
+
+@pytest.mark.parametrize(
+    ("version", "error"), [(1, ErrorCode.COORDINATOR_NOT_AVAILABLE), (2, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)]
+)
+def test_old_clients_do_not_get_the_error_of_a_loading_coordinator(
+    groups: Groups, version: int, error: ErrorCode
+) -> None:
+    groups.verification.error = ErrorCode.NETWORK_EXCEPTION
+    assert code_of(groups.sending(version, 0)) is error
+
+
+@pytest.mark.parametrize(
+    ("version", "operation"),
+    [(3, Operation.DEFAULT_ERROR), (4, Operation.GENERIC_ERROR), (5, Operation.ADD_PARTITION)],
+)
+def test_the_transaction_is_verified_as_the_client_supports(groups: Groups, version: int, operation: Operation) -> None:
+    groups.sending(version, 0, producer=3, epoch=2)
+    assert groups.verification.asked == [("t3", 3, 2, operation)]
+
+
+def test_a_refused_write_leaves_no_group(groups: Groups) -> None:
+    groups.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert code_of(groups.sending(5, 0)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert groups.shard.groups == {}
+
+
+def test_a_topic_that_is_deleted_during_the_verification_has_no_offset(groups: Groups) -> None:
+    groups.verification.hold = True
+    request = groups.sending(5, 0)
+    assert not request.answered
+    groups.node.image = groups.node.image.__class__()
+    (answer,) = groups.verification.waiting
+    answer()
+    assert code_of(request) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert groups.log.batches == []
+
+
+# -- any sequence
 
 
 class RandomSteps:

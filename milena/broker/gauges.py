@@ -65,9 +65,18 @@ def _register_uncompacted(node: Measured) -> None:
     )
 
 
+def _register_late_transactions(node: Measured) -> None:
+    node.metrics.gauge(
+        "kafka_server_replicamanager_partitionswithlatetransactionscount",
+        node.late_transactions.count,
+        "Partitions led here with a transaction that should have been ended.",
+    )
+
+
 def register_gauges(node: Measured) -> None:
     """Register all gauges of ``node`` in its metrics."""
     _register_uncompacted(node)
+    _register_late_transactions(node)
     gauge, partitions, purgatory = node.metrics.gauge, node.partitions, node.purgatory
     manager = "kafka_server_replicamanager"
     gauge(f"{manager}_partitioncount", lambda: len(partitions), "Replicas hosted here.")
@@ -100,11 +109,6 @@ def register_gauges(node: Measured) -> None:
         f"{manager}_reassigningpartitions",
         lambda: sum(partition.is_leader and _is_reassigned(node, partition) for partition in partitions),
         "Partitions led here to which replicas are added, or from which they are removed.",
-    )
-    gauge(
-        f"{manager}_partitionswithlatetransactionscount",
-        node.late_transactions.count,
-        "Partitions led here with a transaction that should have been ended.",
     )
     hosted = Objects(lambda: node.partitions, _labels)
     _register_partition_gauges(node.metrics, hosted)

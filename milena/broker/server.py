@@ -45,13 +45,8 @@ from milena.broker.replica.partition import Partition
 from milena.broker.replica.partitions import PartitionSet
 from milena.broker.replica.replication import Replication
 from milena.broker.replica.replication_quotas import ReplicationQuotas
-from milena.broker.transaction_wiring import (
-    inter_broker_links,
-    transaction_coordinator,
-    transaction_verification,
-)
+from milena.broker.transaction_wiring import transaction_parts
 from milena.broker.transactions.late import LateTransactions
-from milena.broker.transactions.markers import MarkerSender
 from milena.broker.waiting.purgatory import Purgatory
 from milena.config.node_config import NodeConfig
 from milena.config.tiered_rules import compacts_tier
@@ -116,13 +111,7 @@ class Broker:
         slots = config.get_int("max.incremental.fetch.session.cache.slots")
         self.sessions = FetchSessions(runtime.clock, runtime.random, slots)
         self.metadata_answers = AnswerCache()
-        self.api_versions = ApiVersionsAnswers(
-            Role.BROKER,
-            supported_features(config.release),
-            release=config.release,
-            identity=lambda: (self.cluster_id, self.node_id),
-            controller=lambda: self.controller.served,
-        )
+        self.api_versions = self._new_api_versions(config)
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.selects_replicas = config.get_str_or_none("replica.selector.class") is not None
         self.logs = LogManager(runtime, config, self._directory_failed)
@@ -145,11 +134,8 @@ class Broker:
         self.auto_create = self._new_auto_creation()
         self.producer_ids = ProducerIds(self.controller, self.node_id, lambda: self.lifecycle.epoch)
         self.groups = group_coordinator(runtime, self._tasks, work, config, self._metadata, lambda: self.own_changes)
-        self._marker_links = inter_broker_links(self, "transaction-markers")
-        self.markers = MarkerSender(runtime, self._tasks, self._marker_links, self._metadata.image, turn=work.turn)
-        self.transactions = transaction_coordinator(self, self._tasks, self.markers)
-        self._verification_links = inter_broker_links(self, "add-partitions-to-txn")
-        self.verification = transaction_verification(self, self._tasks, self._verification_links)
+        self._transactions = parts = transaction_parts(self, self._tasks)
+        self.transactions, self.verification = parts.coordinator, parts.verification
         self.late_transactions = LateTransactions(
             self.partitions, runtime.clock, config.get_int("transaction.max.timeout.ms"), self.client_log
         )
@@ -163,6 +149,15 @@ class Broker:
         self._applier = self._new_applier()
         self.own_changes = OwnChanges(self.controller, self.configs.get_int, self._applier, runtime.clock)
         register_gauges(self)
+
+    def _new_api_versions(self, config: NodeConfig) -> ApiVersionsAnswers:
+        return ApiVersionsAnswers(
+            Role.BROKER,
+            supported_features(config.release),
+            release=config.release,
+            identity=lambda: (self.cluster_id, self.node_id),
+            controller=lambda: self.controller.served,
+        )
 
     def _new_controller_link(self, purpose: str) -> ControllerLink:
         """Create a connection to the controller. Heartbeats and AlterPartition have their own, as in Kafka, so that a
@@ -355,14 +350,13 @@ class Broker:
             await self.tier.stop()
         self.server.stop_accepting()
         self.fetchers.close()
-        self.transactions.close()
+        self._transactions.stop()
         self.purgatory.close()
         await self.server.stop()
         await self._tasks.stop()
         self._heartbeats.close()
         self._proposals_link.close()
-        self._marker_links.close()
-        self._verification_links.close()
+        self._transactions.close()
         self.controller.close()
         if self._metadata.source is not None:
             self._metadata.source.close()
@@ -409,7 +403,7 @@ class Broker:
         if delta.topics or delta.deleted_topics or delta.brokers:
             self.metadata_answers.clear()
         if delta.brokers:
-            self.markers.brokers_changed()
+            self._transactions.markers.brokers_changed()
         if delta.features:
             self.api_versions.set_finalized(image.features, image.offset)
         self._applier.publish(delta)

@@ -1,12 +1,14 @@
-"""Creates the transaction coordinator, the verification of transactions, and their connections from the broker's
-configuration."""
+"""Creates the parts of a broker that are for transactions, from its configuration: the coordinator, the sender of
+markers, and the verification of transactions."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from milena.broker.transactions.batch_verification import BrokerVerification
 from milena.broker.transactions.coordinator import Markers, TransactionCoordinator
+from milena.broker.transactions.markers import MarkerSender
 from milena.broker.transactions.meters import VerificationMeters
 from milena.broker.transactions.model import TransactionSettings
 from milena.broker.transactions.verification import Links, TransactionVerification
@@ -16,10 +18,63 @@ from milena.protocol.types import TRANSACTION_TOPIC, NodeId
 from milena.runtime.tasks import Tasks
 
 if TYPE_CHECKING:
-    from milena.broker.server import Broker
+    from milena.broker.controller_link.producer_ids import ProducerIds
+    from milena.config.node_config import NodeConfig
+    from milena.node.metadata.image import MetadataImage
+    from milena.node.metrics import Metrics
+    from milena.node.serving.scheduler import Scheduler
+    from milena.runtime.context import Runtime
 
 
-def inter_broker_links(broker: Broker, purpose: str) -> BrokerLinks:
+class Hosting(Protocol):
+    """What the parts use of their broker."""
+
+    @property
+    def config(self) -> NodeConfig: ...
+    @property
+    def image(self) -> MetadataImage: ...
+    @property
+    def metrics(self) -> Metrics: ...
+    @property
+    def node_id(self) -> NodeId: ...
+    @property
+    def producer_ids(self) -> ProducerIds: ...
+    @property
+    def runtime(self) -> Runtime: ...
+    @property
+    def scheduler(self) -> Scheduler: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionParts:
+    """The parts of a broker that are for transactions."""
+
+    coordinator: TransactionCoordinator
+    markers: MarkerSender
+    verification: BrokerVerification
+    links: tuple[BrokerLinks, ...]
+
+    def stop(self) -> None:
+        """Answer the requests that wait for a record of ``__transaction_state``."""
+        self.coordinator.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        for one in self.links:
+            one.close()
+
+
+def transaction_parts(broker: Hosting, tasks: Tasks) -> TransactionParts:
+    """Create the parts. They use the network once the broker has started."""
+    marker_links = _links(broker, "transaction-markers")
+    verification_links = _links(broker, "add-partitions-to-txn")
+    markers = MarkerSender(broker.runtime, tasks, marker_links, lambda: broker.image, turn=broker.scheduler.turn)
+    coordinator = _coordinator(broker, tasks, markers)
+    verification = _verification(broker, tasks, verification_links, coordinator)
+    return TransactionParts(coordinator, markers, verification, (marker_links, verification_links))
+
+
+def _links(broker: Hosting, purpose: str) -> BrokerLinks:
     """Connections to the inter-broker listeners of all brokers, for one purpose."""
     listener = broker.config.inter_broker_listener
 
@@ -35,7 +90,7 @@ def inter_broker_links(broker: Broker, purpose: str) -> BrokerLinks:
     )
 
 
-def transaction_coordinator(broker: Broker, tasks: Tasks, markers: Markers) -> TransactionCoordinator:
+def _coordinator(broker: Hosting, tasks: Tasks, markers: Markers) -> TransactionCoordinator:
     """Create the coordinator. Transactional ids are hashed over the partitions that ``__transaction_state`` has, or
     will be created with."""
     config = broker.config
@@ -64,15 +119,16 @@ def transaction_coordinator(broker: Broker, tasks: Tasks, markers: Markers) -> T
     )
 
 
-def transaction_verification(broker: Broker, tasks: Tasks, links: Links) -> BrokerVerification:
-    """Create the verification of transactions before this broker appends to them. Call it after
-    ``transaction_coordinator``."""
+def _verification(
+    broker: Hosting, tasks: Tasks, links: Links, coordinator: TransactionCoordinator
+) -> BrokerVerification:
+    """Create the verification of transactions before this broker appends to them."""
 
-    def coordinator(transactional_id: str) -> NodeId | None:
+    def leader_of(transactional_id: str) -> NodeId | None:
         image = broker.image
-        partition = image.partition(TRANSACTION_TOPIC, broker.transactions.partition_for(transactional_id))
+        partition = image.partition(TRANSACTION_TOPIC, coordinator.partition_for(transactional_id))
         leader = None if partition is None else image.brokers.get(partition.leader)
         return None if leader is None or leader.fenced else leader.id
 
-    questions = TransactionVerification(broker.runtime, tasks, links, coordinator, VerificationMeters(broker.metrics))
+    questions = TransactionVerification(broker.runtime, tasks, links, leader_of, VerificationMeters(broker.metrics))
     return BrokerVerification(broker.runtime.clock, questions, lambda: broker.config)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple, Protocol
 
@@ -117,3 +117,14 @@ def has_valid_crc(file: Source, batch: ScannedBatch) -> bool:
         crc = crc32c(data, crc)
         position += len(data)
     return crc == batch.crc
+
+
+def pieces_of(batches: Sequence[BatchView], limit: int) -> Iterator[tuple[Sequence[BatchView], int]]:
+    """Yield groups of batches that fit into a segment of ``limit`` bytes, with their size. A group has at least one."""
+    start = size = 0
+    for index, batch in enumerate(batches):
+        if index > start and size + batch.size_in_bytes > limit:
+            yield batches[start:index], size
+            start, size = index, 0
+        size += batch.size_in_bytes
+    yield batches[start:], size

@@ -7,7 +7,7 @@ directory offline and is raised as KafkaError KAFKA_STORAGE_ERROR.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -28,6 +28,7 @@ from milena.storage.files.checkpoints import encode_partition_metadata
 from milena.storage.files.end_marker import read_end_marker
 from milena.storage.files.names import PARTITION_METADATA
 from milena.storage.files.txn_index import AbortedTxn, overlapping
+from milena.storage.log.batch_scan import pieces_of
 from milena.storage.log.context import may_be_tiered
 from milena.storage.log.flush import SYNCED_FIRST
 from milena.storage.log.guard import guarded
@@ -216,7 +217,7 @@ class UnifiedLog(LocalLog):
             return AppendInfo(end, Offset(end - 1), NO_TIMESTAMP, NO_TIMESTAMP, self.log_start_offset, 0)
         now = self.context.clock.time_ms()
         position = 0
-        for piece, size in _pieces(batches, self.config.segment_bytes):
+        for piece, size in pieces_of(batches, self.config.segment_bytes):
             self.check_append_begins(piece[0].base_offset)
             self._write(records[position : position + size], piece, now, leads=leads)
             position += size
@@ -594,14 +595,3 @@ def _check_crc(batch: BatchView) -> None:
         raise KafkaError(
             ErrorCode.CORRUPT_MESSAGE, f"the checksum of the batch at {batch.base_offset} is not {batch.crc}"
         )
-
-
-def _pieces(batches: Sequence[BatchView], limit: int) -> Iterator[tuple[Sequence[BatchView], int]]:
-    """Yield groups of batches that fit into a segment of ``limit`` bytes, with their size. A group has at least one."""
-    start = size = 0
-    for index, batch in enumerate(batches):
-        if index > start and size + batch.size_in_bytes > limit:
-            yield batches[start:index], size
-            start, size = index, 0
-        size += batch.size_in_bytes
-    yield batches[start:], size

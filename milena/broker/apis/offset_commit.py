@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from milena.broker.groups import store
 from milena.broker.groups.group import Group
 from milena.broker.groups.offsets import commit_refusal
-from milena.broker.groups.requested_offsets import RequestedOffsets, Rules
+from milena.broker.groups.requested_offsets import RequestedOffsets
 from milena.broker.groups.shard import Shard
 from milena.node.api import RequestContext
 from milena.protocol.cooperative import Cooperative
@@ -50,13 +50,12 @@ def handle(
     others, the group is not looked up, as in Kafka's handleOffsetCommitRequest."""
     now_ms = node.runtime.clock.time_ms()
     retention_ms = get(request, "retention_time", DEFAULT_RETENTION)
-    rules = Rules(
+    commit = RequestedOffsets(
         by_id=ctx.version >= _TOPIC_IDS_SINCE,
         max_metadata=node.config.get_int("offset.metadata.max.bytes"),
         now_ms=now_ms,
         expire_ms=now_ms + retention_ms if retention_ms != DEFAULT_RETENTION else -1,
     )
-    commit = RequestedOffsets(rules)
     yield from commit.read(node.image, request.topics)
     now_ms = node.runtime.clock.time_ms()
     batch = yield from store.offset_batch(request.group_id, commit.offsets, now_ms)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from milena.broker.groups import store
 from milena.broker.groups.group import Group
 from milena.broker.groups.offsets import transactional_commit_refusal
-from milena.broker.groups.requested_offsets import RequestedOffsets, Rules
+from milena.broker.groups.requested_offsets import RequestedOffsets
 from milena.broker.groups.shard import Shard
 from milena.broker.transactions.verification import Operation
 from milena.node.api import RequestContext
@@ -108,12 +108,11 @@ class _Commit:
         self._node = node
         self._ctx = ctx
         self._request = request
-        rules = Rules(
+        self.offsets = RequestedOffsets(
             by_id=ctx.version >= _TOPIC_IDS_SINCE,
             max_metadata=node.config.get_int("offset.metadata.max.bytes"),
             now_ms=node.runtime.clock.time_ms(),
         )
-        self.offsets = RequestedOffsets(rules)
         self.batch = b""
 
     def read(self) -> Cooperative[None]:

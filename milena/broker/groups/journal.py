@@ -31,41 +31,28 @@ class Journal:
         """The offsets that uncommitted markers have changed, with the ends of these writes."""
 
     def appended(
-        self, end: int, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], changes: Changes
-    ) -> None:
-        """Note that ``changes`` were appended for a group that had ``offsets`` until then. The write is committed when
-        the high watermark reaches ``end``. Raises BrokenInvariant if ``end`` does not rise."""
-        if self._writes and self._writes[-1][0] >= end:
-            raise self._not_rising(end, group_id)
-        self._append(end, group_id, offsets, changes)
-
-    def ended(
         self,
         end: int,
         group_id: str,
         offsets: Mapping[TopicPartition, CommittedOffset],
-        changes: Mapping[TopicPartition, CommittedOffset],
+        changes: Changes,
+        *,
+        ends_transaction: bool = False,
     ) -> None:
-        """Note like ``appended`` what the marker of a transaction changes in one of its groups. Raises BrokenInvariant
-        if ``end`` falls."""
-        if self._writes and self._writes[-1][0] > end:
-            raise self._not_rising(end, group_id)
-        self._append(end, group_id, offsets, changes)
-        self._ending.setdefault(group_id, {}).update(dict.fromkeys(changes, end))
-
-    def _not_rising(self, end: int, group_id: str) -> BrokenInvariant:
-        last = self._writes[-1][0]
-        return BrokenInvariant(f"offsets of group {group_id} end at {end}, the write before ends at {last}")
-
-    def _append(
-        self, end: int, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset], changes: Changes
-    ) -> None:
+        """Note that ``changes`` were appended for a group that had ``offsets`` until then. The write is committed when
+        the high watermark reaches ``end``. ``ends_transaction``: it is a marker, which may change several groups.
+        Raises BrokenInvariant if ``end`` does not rise."""
+        if self._writes and self._writes[-1][0] >= end + ends_transaction:
+            last = self._writes[-1][0]
+            raise BrokenInvariant(f"offsets of group {group_id} end at {end}, the write before ends at {last}")
         committed_values = self._committed_values.setdefault(group_id, {})
         for partition in changes:
             if partition not in committed_values:
                 committed_values[partition] = offsets.get(partition)
         self._uncommitted_writes[group_id] = self._uncommitted_writes.get(group_id, 0) + 1
         self._writes.append((end, group_id, changes))
+        if ends_transaction:
+            self._ending.setdefault(group_id, {}).update(dict.fromkeys(changes, end))
 
     def advance(self, high_watermark: int) -> None:
         """Remove the writes below the high watermark: they are committed."""

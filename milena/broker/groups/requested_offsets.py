@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
 from milena.broker.groups.model import CommittedOffset
@@ -27,27 +27,13 @@ _PartitionResult: TypeAlias = "tuple[UUID, OffsetCommitResponsePartitionFields]"
 """A topic id and the result of one of its partitions. TxnOffsetCommit has the same fields."""
 
 
-class Rules(NamedTuple):
-    """How the offsets of a request are read."""
-
-    by_id: bool
-    """Whether the request has topic ids, not names."""
-    max_metadata: int
-    """``offset.metadata.max.bytes``."""
-    now_ms: int
-    expire_ms: int = -1
-    """When the offsets expire, if the client has set a time."""
-
-    @property
-    def unknown_topic(self) -> ErrorCode:
-        return ErrorCode.UNKNOWN_TOPIC_ID if self.by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
 class RequestedOffsets:
     """The offsets of a request, and the topics of its response, in which no partition has an error until one is
     set."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, *, by_id: bool, max_metadata: int, now_ms: int, expire_ms: int = -1) -> None:
+        """``by_id``: the request has topic ids, not names. ``max_metadata``: ``offset.metadata.max.bytes``.
+        ``expire_ms``: when the offsets expire, if the client has set a time."""
         self.topics: list[OffsetCommitResponseTopicFields] = []
         self.topic_ids: dict[UUID, None] = {}
         """The ids of existing topics."""
@@ -56,7 +42,14 @@ class RequestedOffsets:
         self.accepted: list[_PartitionResult] = []
         """The results of partitions in ``offsets``."""
         self.offsets: dict[TopicPartition, CommittedOffset] = {}
-        self._rules = rules
+        self._by_id = by_id
+        self._max_metadata = max_metadata
+        self._now_ms = now_ms
+        self._expire_ms = expire_ms
+
+    @property
+    def _unknown_topic(self) -> ErrorCode:
+        return ErrorCode.UNKNOWN_TOPIC_ID if self._by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def read(
         self,
@@ -64,10 +57,9 @@ class RequestedOffsets:
         topics: Sequence[OffsetCommitRequestTopic] | Sequence[TxnOffsetCommitRequestTopic],
     ) -> Cooperative[None]:
         """Read the offsets of existing partitions with valid metadata, and set the errors of the others."""
-        rules, budget = self._rules, YieldBudget()
-        now_ms, expire_ms, limit = rules.now_ms, rules.expire_ms, rules.max_metadata
+        now_ms, expire_ms, limit, budget = self._now_ms, self._expire_ms, self._max_metadata, YieldBudget()
         for topic in topics:
-            found = image.topics_by_id.get(topic.topic_id or ZERO_UUID) if rules.by_id else image.topics.get(topic.name)
+            found = image.topics_by_id.get(topic.topic_id or ZERO_UUID) if self._by_id else image.topics.get(topic.name)
             if found is not None:
                 self.topic_ids[found.id] = None
 
@@ -77,7 +69,7 @@ class RequestedOffsets:
             ) -> OffsetCommitResponsePartitionFields:
                 index = partition.partition_index
                 if topic is None or index not in topic.partitions:
-                    error = rules.unknown_topic if topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    error = self._unknown_topic if topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                     return {"partition_index": index, "error_code": error}
                 result: OffsetCommitResponsePartitionFields = {"partition_index": index, "error_code": ErrorCode.NONE}
                 self.existing.append((topic.id, result))
@@ -106,7 +98,7 @@ class RequestedOffsets:
             return False
         for topic_id in deleted:
             del self.topic_ids[topic_id]
-        _set_error([result for result in self.existing if result[0] in deleted], self._rules.unknown_topic)
+        _set_error([result for result in self.existing if result[0] in deleted], self._unknown_topic)
         self.existing = [result for result in self.existing if result[0] not in deleted]
         self.accepted = [result for result in self.accepted if result[0] not in deleted]
         self.offsets = {

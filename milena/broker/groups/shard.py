@@ -289,7 +289,7 @@ class Shard:
         for group_id, changes in self._transactional.end(marker.producer_id, commit=marker.commit).items():
             group = self.groups[group_id]
             if changes:
-                self._journal.ended(end, group_id, group.offsets, changes)
+                self._journal.appended(end, group_id, group.offsets, changes, ends_transaction=True)
                 group.offsets.update(changes)
             self.after_request(group)
         self._log.when_committed(end, done)

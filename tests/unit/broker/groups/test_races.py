@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from milena.broker.apis import offset_commit, offset_fetch
-from milena.broker.groups import store
+from milena.broker.groups import requested_offsets, store
 from milena.node.metadata.image import TopicImage
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.cooperative import YieldBudget
@@ -326,7 +326,7 @@ def test_offsets_of_a_topic_deleted_during_the_request_are_not_committed(
     groups: Groups, version: int, code: ErrorCode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Existing offsets are removed when the deletion is applied; a later one would never be removed."""
-    monkeypatch.setattr(offset_commit, "YieldBudget", partial(YieldBudget, 1))
+    monkeypatch.setattr(requested_offsets, "YieldBudget", partial(YieldBudget, 1))
     kept = groups.node.image.topics["t"]
     gone = another_topic(groups, "gone")
     given = [{"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}]

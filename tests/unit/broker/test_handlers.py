@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from milena.broker import apis
 from milena.broker.apis import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_client_quotas,
     alter_replica_log_dirs,
     create_partitions,
@@ -23,7 +25,9 @@ from milena.broker.apis import (
     describe_log_dirs,
     describe_producers,
     describe_topic_partitions,
+    describe_transactions,
     describe_user_scram_credentials,
+    end_txn,
     fetch,
     find_coordinator,
     forwarded,
@@ -34,6 +38,7 @@ from milena.broker.apis import (
     list_config_resources,
     list_groups,
     list_offsets,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -41,12 +46,16 @@ from milena.broker.apis import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    txn_offset_commit,
+    write_txn_markers,
 )
 from milena.broker.controller_link import config_changes
 from milena.broker.server import Broker
 from milena.node.api import Answer, RequestContext
 
 HANDLERS: Final[list[Callable[[Broker, RequestContext, Any], Answer]]] = [
+    add_offsets_to_txn.handle,
+    add_partitions_to_txn.handle,
     alter_client_quotas.handle,
     alter_replica_log_dirs.handle,
     create_partitions.handle,
@@ -61,7 +70,9 @@ HANDLERS: Final[list[Callable[[Broker, RequestContext, Any], Answer]]] = [
     describe_log_dirs.handle,
     describe_producers.handle,
     describe_topic_partitions.handle,
+    describe_transactions.handle,
     describe_user_scram_credentials.handle,
+    end_txn.handle,
     fetch.handle,
     find_coordinator.handle,
     forwarded.handle,
@@ -72,6 +83,7 @@ HANDLERS: Final[list[Callable[[Broker, RequestContext, Any], Answer]]] = [
     list_config_resources.handle,
     list_groups.handle,
     list_offsets.handle,
+    list_transactions.handle,
     metadata.handle,
     offset_commit.handle,
     offset_delete.handle,
@@ -79,6 +91,8 @@ HANDLERS: Final[list[Callable[[Broker, RequestContext, Any], Answer]]] = [
     offset_for_leader_epoch.handle,
     produce.handle,
     sync_group.handle,
+    txn_offset_commit.handle,
+    write_txn_markers.handle,
 ]
 CHANGES: Final[Callable[[Broker, RequestContext, Any], Answer]] = config_changes.handle
 

@@ -14,10 +14,10 @@ from milena.broker.apis import (
     fetch,
     join_group,
     list_offsets,
-    offset_commit,
     produce,
     sync_group,
 )
+from milena.broker.groups import requested_offsets
 from milena.broker.groups.model import JoinAnswer, ReplyOnce
 from milena.broker.reading.fetching import Fetch
 from milena.broker.reading.producing import PendingAppend
@@ -193,7 +193,17 @@ class TestGroups:
     ) -> None:
         groups.log.hold = True
         request = groups.committing(9, 0)
-        monkeypatch.setattr(offset_commit, "_set_error", broken)
+        monkeypatch.setattr(requested_offsets, "_set_error", broken)
+        with pytest.raises(ZeroDivisionError):
+            groups.log.commit()
+        assert request.answers.closed
+
+    def test_a_commit_in_a_transaction_that_cannot_be_answered_closes_its_connection(
+        self, groups: Groups, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        groups.log.hold = True
+        request = groups.sending(5, 0)
+        monkeypatch.setattr(requested_offsets, "_set_error", broken)
         with pytest.raises(ZeroDivisionError):
             groups.log.commit()
         assert request.answers.closed

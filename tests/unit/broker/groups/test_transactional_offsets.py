@@ -159,6 +159,14 @@ def test_an_offset_with_an_open_transaction_does_not_expire(groups: Groups) -> N
     assert "g" not in groups.shard.groups
 
 
+def test_other_offsets_of_a_group_with_an_open_transaction_expire(groups: Groups) -> None:
+    groups.commit(9, 1, offset=4)
+    groups.sending(5, 0, offset=5)
+    list(groups.shard.expire_offsets(0))
+    groups.end(commit=True)
+    assert [groups.fetched(index=index) for index in (0, 1)] == [5, -1]
+
+
 def test_a_group_with_an_open_transaction_does_not_expire(groups: Groups) -> None:
     groups.sending(5, 0, offset=5)
     list(groups.shard.expire_offsets(0))
@@ -371,7 +379,7 @@ class RandomSteps:
         }
         assert in_memory == written.offsets
         assert pending_in(shard._transactional) == written.pending
-        with_offsets = {key[0] for key in [*written.offsets, *written.pending]}
+        with_offsets = {key[0] for key in written.offsets} | {key[0] for key in written.pending}
         assert with_offsets <= shard.groups.keys()
         seen = {("g", index): self.groups.fetched(index=index) for index in PARTITIONS}
         assert {key: offset for key, offset in seen.items() if offset >= 0} == committed.offsets

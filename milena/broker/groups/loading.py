@@ -90,7 +90,7 @@ class Loader:
             case records.OffsetCommitKey(), records.OffsetCommitValue():
                 self._apply_offset(key, _committed(value), producer_id)
             case records.OffsetCommitKey(), None:
-                self._apply_offset(key, None, NO_PRODUCER_ID)  # as in Kafka, also in a transaction
+                self._apply_offset(key, None, NO_PRODUCER_ID)  # a tombstone counts at once, as in Kafka
             case records.GroupMetadataKey(), records.GroupMetadataValue():
                 self._metadata[key.group] = value
             case records.GroupMetadataKey(), None:

@@ -264,8 +264,8 @@ class Parser:
         return node
 
     def _group_flags(self) -> bool:
-        """Take the flags of a group. Returns whether the group continues after them. Otherwise they are for what follows
-        it."""
+        """Take the flags of a group. Returns whether the group continues after them; else they are for what
+        follows."""
         value, seen = True, False
         found = {"folds": self._flags.folds, "multiline": self._flags.multiline, "dot_is_all": self._flags.dot_is_all}
         names = {"i": "folds", "m": "multiline", "s": "dot_is_all"}

@@ -8,7 +8,7 @@ directories.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -56,8 +56,9 @@ from milena.node.metadata.image import Delta, MetadataImage
 from milena.node.metrics import Metrics
 from milena.node.rules.rules import Rules, uuid_namer
 from milena.node.serving.server import Server, ServerLimits
+from milena.protocol.api_keys import ApiKey
 from milena.protocol.schemas.api_versions import ApiVersionsAnswers
-from milena.protocol.schemas.registry import Role
+from milena.protocol.schemas.registry import Role, VersionRange, unstable
 from milena.protocol.types import OFFSETS_TOPIC, TRANSACTION_TOPIC, ZERO_UUID, NodeId
 from milena.runtime.context import Runtime
 from milena.runtime.limited_log import LimitedLog
@@ -111,14 +112,15 @@ class Broker:
         slots = config.get_int("max.incremental.fetch.session.cache.slots")
         self.sessions = FetchSessions(runtime.clock, runtime.random, slots)
         self.metadata_answers = AnswerCache()
-        self.api_versions = self._new_api_versions(config)
+        further = unstable(Role.BROKER, config.release) if config.get_bool("unstable.api.versions.enable") else {}
+        self.api_versions = self._new_api_versions(config, further)
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.selects_replicas = config.get_str_or_none("replica.selector.class") is not None
         self.logs = LogManager(runtime, config, self._directory_failed)
         self.logs.set_listeners(start_moved=self._log_start_moved, synced=self._log_synced)
         name_of = uuid_namer(lambda: self.image.topics_by_id)
         self.rules = rules or Rules(runtime.clock, name_of, runtime.random, self.sessions.partitions_of)
-        self.server = self._new_server(config, self.rules, apis or broker_apis())
+        self.server = self._new_server(config, self.rules, apis or broker_apis(further))
         work = self.scheduler = self.server.dispatcher.scheduler
         self._tasks = runtime.new_tasks(f"broker {self.node_id}")
         self._shared = shared
@@ -150,10 +152,11 @@ class Broker:
         self.own_changes = OwnChanges(self.controller, self.configs.get_int, self._applier, runtime.clock)
         register_gauges(self)
 
-    def _new_api_versions(self, config: NodeConfig) -> ApiVersionsAnswers:
+    def _new_api_versions(self, config: NodeConfig, further: Mapping[ApiKey, VersionRange]) -> ApiVersionsAnswers:
         return ApiVersionsAnswers(
             Role.BROKER,
             supported_features(config.release),
+            further,
             release=config.release,
             identity=lambda: (self.cluster_id, self.node_id),
             controller=lambda: self.controller.served,

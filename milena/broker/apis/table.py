@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from milena.node.api import ApiTable
 from milena.protocol.api_keys import ApiKey
-from milena.protocol.schemas.registry import Role, served
+from milena.protocol.schemas.api_versions import NO_OTHERS
+from milena.protocol.schemas.registry import Role, VersionRange, served
 
 _IN_NODE: Final = {
     key: f"milena.node.apis.{key.name.lower()}"
@@ -30,8 +32,9 @@ _FORWARDED: Final = dict.fromkeys(
 _HOT: Final = (ApiKey.API_VERSIONS, ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA)
 
 
-def broker_apis() -> ApiTable:
+def broker_apis(unstable: Mapping[ApiKey, VersionRange] = NO_OTHERS) -> ApiTable:
     """All API keys that a broker serves, each with its module, which has the API's name unless listed above. The
-    modules of frequent requests are imported when the server listens, the others on first use."""
+    modules of frequent requests are imported when the server listens, the others on first use. ``unstable``: the
+    versions of APIs that have unstable ones, if these are served."""
     named = {key: key.name.lower() for key in served(Role.BROKER)}
-    return ApiTable("milena.broker.apis", named | _IN_NODE | _CONFIG_CHANGES | _FORWARDED, hot=_HOT)
+    return ApiTable("milena.broker.apis", named | _IN_NODE | _CONFIG_CHANGES | _FORWARDED, hot=_HOT, ranges=unstable)

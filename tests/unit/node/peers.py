@@ -47,6 +47,8 @@ class FakeNode:
     error: Exception = field(default_factory=ValueError)
     versions: dict[ApiKey, tuple[int, int]] = field(default_factory=lambda: dict(VERSIONS))
     newest_api_versions: int = 4
+    features: dict[str, int] = field(default_factory=dict)
+    features_epoch: int = -1
 
 
 @dataclass

@@ -50,6 +50,13 @@ async def test_an_old_peer_is_asked_for_its_versions_again_in_version_0() -> Non
         assert channel.choose(ApiKey.LIST_GROUPS) == 1
 
 
+async def test_a_connect_learns_the_finalized_features() -> None:
+    async with linked() as (r, channel):
+        r.node.features, r.node.features_epoch = {"transaction.version": 2}, 17
+        await channel.connect()
+        assert (channel.features, channel.features_epoch) == ({"transaction.version": 2}, 17)
+
+
 async def test_a_version_the_peer_lacks_is_an_error_that_names_it() -> None:
     async with linked() as (_, channel):
         with pytest.raises(KafkaError, match=r"serves LIST_GROUPS in versions 0-4, not 5") as caught:

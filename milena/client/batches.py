@@ -50,12 +50,18 @@ class PendingBatch:
     def size(self) -> int:
         return self.builder.size
 
-    def encode(self, codec: Codec, identity: ProducerIdAndEpoch | None, sequence: int) -> bytes:
+    def encode(
+        self, codec: Codec, identity: ProducerIdAndEpoch | None, sequence: int, *, transactional: bool = False
+    ) -> bytes:
         self.identity = identity
         if identity is None:
             return self.builder.build(codec=codec)
         return self.builder.build(
-            codec=codec, producer_id=identity.producer_id, producer_epoch=identity.epoch, base_sequence=sequence
+            codec=codec,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            base_sequence=sequence,
+            transactional=transactional,
         )
 
     def succeed(self, topic: str, partition: int, base_offset: int, append_time: int) -> None:

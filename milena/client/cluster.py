@@ -198,6 +198,12 @@ class Cluster:
         channel = await self.any_channel()
         return await channel.request(key, timeout=timeout, **fields)
 
+    def finalized(self, feature: str) -> int:
+        """Return the level of a finalized feature, 0 if there is none: the newest one that a connection has learned
+        (KIP-584)."""
+        newest = max(self._channels.values(), key=lambda channel: channel.features_epoch, default=None)
+        return 0 if newest is None else newest.features.get(feature, 0)
+
     async def pause(self, attempt: int) -> None:
         """Wait before the next attempt: longer each time, with jitter."""
         random = self.runtime.random

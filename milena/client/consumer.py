@@ -18,10 +18,11 @@ from milena.client.offsets import EARLIEST, LATEST, find_offset
 from milena.node.links.outgoing import Channel, ChannelError
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError, retriable
-from milena.protocol.records.batch import CorruptBatch, TimestampType, iter_batches
+from milena.protocol.records.batch import BatchView, CorruptBatch, TimestampType, iter_batches
 from milena.protocol.records.record_cursor import Header
 from milena.protocol.records.records import iter_records, offset_of, timestamp_of
 from milena.protocol.requests.fetch import (
+    AbortedTransaction,
     FetchedPartition,
     FetchPartition,
     FetchRequest,
@@ -34,6 +35,9 @@ MAX_BYTES: Final = 50 << 20
 PARTITION_BYTES: Final = 1 << 20
 PREFERRED_FOR: Final = 300.0
 """Seconds that a preferred read replica is used before the leader is asked again (Kafka's ``metadata.max.age.ms``)."""
+READ_UNCOMMITTED: Final = 0
+READ_COMMITTED: Final = 1
+"""Kafka's isolation levels."""
 RESETS: Final[Mapping[str, int]] = {"earliest": EARLIEST, "latest": LATEST}
 
 
@@ -82,8 +86,11 @@ class Consumer:
         min_bytes: int = 1,
         partition_bytes: int = PARTITION_BYTES,
         rack: str = "",
+        committed: bool = False,
     ) -> None:
-        """``rack``: the consumer's rack; a leader with a replica selector directs it to a replica in the same rack."""
+        """``rack``: the consumer's rack; a leader with a replica selector directs it to a replica in the same rack.
+        ``committed``: read without the records of aborted transactions, up to the last stable offset (KIP-98:
+        read_committed)."""
         if reset is not None and reset not in RESETS:
             raise ValueError(f"reset must be one of {', '.join(RESETS)} or None, not {reset!r}")
         self._cluster = cluster
@@ -92,6 +99,7 @@ class Consumer:
         self._min_bytes = min_bytes
         self._partition_bytes = partition_bytes
         self._rack = rack
+        self._isolation = READ_COMMITTED if committed else READ_UNCOMMITTED
         self._tasks = cluster.runtime.new_tasks("consumer")
         self._assigned: dict[TopicPartition, _Assigned] = {}
         self._arrived = asyncio.Event()
@@ -189,7 +197,9 @@ class Consumer:
             if assigned.offset is None:
                 if self._reset is None:
                     raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{topic}-{partition} has no offset to start from")
-                found = await find_offset(self._cluster, topic, partition, RESETS[self._reset])
+                found = await find_offset(
+                    self._cluster, topic, partition, RESETS[self._reset], isolation=self._isolation
+                )
                 assigned.offset = found.offset
             channel, view, _ = await self._cluster.leader(topic, partition)
             channel = self._preferred_channel(assigned) or channel
@@ -255,6 +265,7 @@ class Consumer:
             self._min_bytes,
             MAX_BYTES,
             [(name, ids[name], list(p)) for name, p in topics.items()],
+            isolation_level=self._isolation,
             rack_id=self._rack,
         )
         names = {topic_id: name for name, topic_id in ids.items()}
@@ -315,7 +326,9 @@ class Consumer:
         assert isinstance(data, bytes | bytearray | memoryview)
         view = memoryview(data)
         try:
-            records, assigned.offset = read_records(assigned.topic, assigned.partition, view, start)
+            records, assigned.offset = read_records(
+                assigned.topic, assigned.partition, view, start, fetched.aborted or ()
+            )
         except CorruptBatch as error:
             return error  # the other partitions of the answer are kept
         if assigned.offset > start:
@@ -333,17 +346,21 @@ class Consumer:
             self._failure = KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error))
 
 
-def read_records(topic: str, partition: int, data: memoryview, start: int) -> tuple[list[ConsumedRecord], int]:
+def read_records(
+    topic: str, partition: int, data: memoryview, start: int, aborted: Sequence[AbortedTransaction] = ()
+) -> tuple[list[ConsumedRecord], int]:
     """Return the records from offset ``start`` on in a fetched slice, and the offset after the last complete batch.
 
-    Control batches are skipped, an incomplete batch at the end is ignored. Raises CorruptBatch.
+    Control batches and the records of ``aborted`` transactions are skipped, an incomplete batch at the end is ignored.
+    Raises CorruptBatch.
     """
     found: list[ConsumedRecord] = []
     next_offset = start
+    filtered = AbortedBatches(aborted)
     for batch in iter_batches(data):
         batch.verify_crc()
         next_offset = max(next_offset, batch.next_offset)
-        if batch.is_control:
+        if filtered.skips(batch) or batch.is_control:
             continue
         appended = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
         for record in iter_records(batch):
@@ -363,3 +380,22 @@ def read_records(topic: str, partition: int, data: memoryview, start: int) -> tu
                     )
                 )
     return found, next_offset
+
+
+class AbortedBatches:
+    """Finds the batches of aborted transactions among the batches of a fetched slice, in the order of their offsets."""
+
+    def __init__(self, aborted: Sequence[AbortedTransaction]) -> None:
+        self._next = deque(sorted(aborted, key=lambda transaction: transaction.first_offset))
+        self._producers: set[int] = set()
+        """The producers whose transaction at this point of the log is aborted."""
+
+    def skips(self, batch: BatchView) -> bool:
+        """Whether the next batch belongs to an aborted transaction. Its abort marker ends the transaction."""
+        while self._next and self._next[0].first_offset < batch.next_offset:
+            self._producers.add(self._next.popleft().producer_id)
+        if batch.producer_id not in self._producers or not batch.is_transactional:
+            return False
+        if batch.is_control:
+            self._producers.discard(batch.producer_id)
+        return True

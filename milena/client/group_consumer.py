@@ -7,7 +7,7 @@ from typing import Final
 
 from milena.client.cluster import Cluster
 from milena.client.consumer import ConsumedRecord, Consumer
-from milena.client.membership import Membership
+from milena.client.membership import GroupMetadata, Membership
 from milena.protocol.errors import KafkaError
 from milena.protocol.types import TopicPartition
 
@@ -20,7 +20,7 @@ class GroupConsumer:
     """``poll`` joins, rejoins after a rebalance, and reads. ``assigned`` is called with each new assignment.
 
     Without ``auto_commit`` the caller commits. With it, the records that earlier polls returned are committed before a
-    rebalance, on ``close``, and every ``commit_interval`` seconds.
+    rebalance, on ``close``, and every ``commit_interval`` seconds. ``committed`` as in ``Consumer``.
     """
 
     def __init__(
@@ -36,10 +36,11 @@ class GroupConsumer:
         auto_commit: bool = True,
         commit_interval: float = 5.0,
         rack: str = "",
+        committed: bool = False,
         assigned: Callable[[list[TopicPartition]], None] = lambda partitions: None,
     ) -> None:
         self._clock = cluster.runtime.clock
-        self._consumer = Consumer(cluster, reset=reset, rack=rack)
+        self._consumer = Consumer(cluster, reset=reset, rack=rack, committed=committed)
         self._membership = Membership(
             cluster,
             group,
@@ -71,6 +72,11 @@ class GroupConsumer:
     @property
     def generation(self) -> int:
         return self._membership.generation
+
+    @property
+    def metadata(self) -> GroupMetadata:
+        """The membership, for ``TransactionalProducer.send_offsets``."""
+        return self._membership.metadata
 
     def position(self, topic: str, partition: int) -> int | None:
         """As ``Consumer.position``."""

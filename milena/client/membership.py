@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from milena.client.cluster import BrokerView, Cluster
 from milena.node.links.outgoing import Channel, ChannelError, only
@@ -40,8 +40,21 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+
+class GroupMetadata(NamedTuple):
+    """What identifies a member of a group when offsets are committed in a transaction (KIP-447). The defaults are those
+    of a consumer that is not a member."""
+
+    group: str
+    generation: int = -1
+    member_id: str = ""
+    instance_id: str | None = None
+
+
 PROTOCOL: Final = "range"
 GROUP_KEY: Final = 0
+TRANSACTION_KEY: Final = 1
+"""The types of coordinators in FindCoordinator."""
 COORDINATOR_MOVED: Final = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 )
@@ -69,6 +82,10 @@ class Membership:
         self._rebalance_timeout_ms = rebalance_timeout_ms
         self._instance_id = instance_id
         self._coordinator: Channel | None = None
+
+    @property
+    def metadata(self) -> GroupMetadata:
+        return GroupMetadata(self.group, self.generation, self.member_id, self._instance_id)
 
     async def join(self) -> list[TopicPartition]:
         """Join (or rejoin) and return the assigned partitions. Retries until it has joined.
@@ -299,18 +316,19 @@ async def find_coordinator(cluster: Cluster, group: str) -> tuple[str, int]:
     return found.host, found.port
 
 
-async def coordinator_of(cluster: Cluster, group: str) -> BrokerView:
-    """The coordinator of ``group``. Raises KafkaError, ChannelError."""
+async def coordinator_of(cluster: Cluster, key: str, key_type: int = GROUP_KEY) -> BrokerView:
+    """The coordinator of a group, or of a transactional id (``TRANSACTION_KEY``). Raises KafkaError, ChannelError."""
     channel = await cluster.any_channel()
     version = channel.choose(ApiKey.FIND_COORDINATOR)
     several = version >= 4
-    wanted: FindCoordinatorRequestFields = {"coordinator_keys": [group]} if several else {"key": group}
+    wanted: FindCoordinatorRequestFields = {"coordinator_keys": [key]} if several else {"key": key}
     response: FindCoordinatorResponse = await channel.request(
-        ApiKey.FIND_COORDINATOR, version, key_type=GROUP_KEY, **wanted
+        ApiKey.FIND_COORDINATOR, version, key_type=key_type, **wanted
     )
     answer = only(response.coordinators) if several else response
     if answer.error_code:
-        raise KafkaError(ErrorCode(answer.error_code), f"group {group!r}")
+        kind = "group" if key_type == GROUP_KEY else "transactional id"
+        raise KafkaError(ErrorCode(answer.error_code), f"{kind} {key!r}")
     return BrokerView(int(answer.node_id), str(answer.host), int(answer.port), None)
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from milena.client.batches import Lane, PendingBatch, Produced, ProducerIdAndEpoch
 from milena.client.cluster import Cluster
+from milena.client.identities import REFUSED_SEQUENCE, IdempotentIdentities, Identities
 from milena.node.links.outgoing import ChannelError, Unreachable
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError, retriable
@@ -25,22 +26,12 @@ from milena.protocol.requests.produce import (
     decode_produce_response,
     encode_produce_request,
 )
-from milena.protocol.types import ProducerEpoch, ProducerId
-
-if TYPE_CHECKING:
-    from milena.protocol.apis import InitProducerIdResponse
 
 BATCH_BYTES: Final = 256 << 10
 BUFFER_BYTES: Final = 32 << 20
 MAX_SEQUENCE: Final = 2**31
-REFUSED_SEQUENCE: Final = frozenset(
-    {
-        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        ErrorCode.UNKNOWN_PRODUCER_ID,
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-    }
-)
+NEWEST_BY_NAME: Final = 12
+"""The last version of Produce that has the names of topics instead of their ids (KIP-516)."""
 MAYBE_WRITTEN: Final = frozenset(
     {
         ErrorCode.REQUEST_TIMED_OUT,
@@ -60,7 +51,8 @@ class OutcomeUnknown(KafkaError):
 
 
 class Producer:
-    """Uses a cluster; ``close`` sends what is queued. ``delivery_timeout`` is the maximum of seconds per record."""
+    """Uses a cluster; ``close`` sends what is queued. ``delivery_timeout`` is the maximum of seconds per record.
+    ``identities``: those of a transactional producer."""
 
     def __init__(
         self,
@@ -72,13 +64,14 @@ class Producer:
         batch_bytes: int = BATCH_BYTES,
         request_timeout: float = 30.0,
         delivery_timeout: float = 120.0,
+        identities: Identities | None = None,
     ) -> None:
         if idempotent and acks != -1:
             raise ValueError(f"an idempotent producer needs acks=all, not acks={acks}")
         self._cluster = cluster
         self._clock = cluster.runtime.clock
         self._acks = acks
-        self._idempotent = idempotent
+        self._identities = identities or (IdempotentIdentities(cluster) if idempotent else None)
         self._codec = codec
         self._batch_bytes = batch_bytes
         self._request_timeout = request_timeout
@@ -86,8 +79,6 @@ class Producer:
         self._tasks = cluster.runtime.new_tasks("producer")
         self._lanes: dict[tuple[str, int], Lane] = {}
         self._sticky: dict[str, int] = {}
-        self._identity: ProducerIdAndEpoch | None = None
-        self._identifying = asyncio.Lock()
         self._buffered = 0
         self._progress = asyncio.Event()
 
@@ -143,6 +134,15 @@ class Producer:
         """Wait until the queue is empty."""
         while any(lane.batches for lane in self._lanes.values()):
             await self._wait_for_progress()
+
+    async def discard(self, error: KafkaError) -> None:
+        """Fail the queued records with ``error``, and wait until those that were sent have an outcome."""
+        for lane in self._lanes.values():
+            while len(lane.batches) > (1 if lane.sending else 0):
+                batch = lane.batches.pop()
+                self._buffered -= batch.size
+                batch.fail(error)
+        await self.flush()
 
     async def close(self, *, flush: bool = True) -> None:
         """Send what is queued, then stop. Without ``flush`` queued records end with OutcomeUnknown."""
@@ -245,52 +245,37 @@ class Producer:
         return not isinstance(error, KafkaError) or retriable(error.code)
 
     def _give_up(self, lane: Lane, batch: PendingBatch, error: Exception) -> None:
-        code = error.code if isinstance(error, KafkaError) else ErrorCode.NETWORK_EXCEPTION
-        if batch.uncertain or code in REFUSED_SEQUENCE:
+        refused = error if isinstance(error, KafkaError) else KafkaError(ErrorCode.NETWORK_EXCEPTION, str(error))
+        if self._identities is not None and self._identities.failed(lane.identity, refused, uncertain=batch.uncertain):
             # The broker's state of this lane is unknown: sequence numbers start again under another producer id.
-            if lane.identity == self._identity:
-                self._identity = None
             lane.identity = None
-        if batch.uncertain and code not in REFUSED_SEQUENCE:
-            unknown = OutcomeUnknown(code, f"{lane.topic}-{lane.partition}: {error}")
+        if batch.uncertain and refused.code not in REFUSED_SEQUENCE:
+            unknown = OutcomeUnknown(refused.code, f"{lane.topic}-{lane.partition}: {error}")
             unknown.identity = batch.identity
             batch.fail(unknown)
         else:
-            refused = error if isinstance(error, KafkaError) else KafkaError(code, str(error))
             refused.add_note(f"{lane.topic}-{lane.partition}")  # for those who tell it of many records
             batch.fail(refused)
 
     async def _encode(self, lane: Lane, batch: PendingBatch) -> bytes:
-        if self._idempotent:
-            identity = await self._identify()
-            if lane.identity != identity:
-                lane.identity, lane.sequence = identity, 0
-        return batch.encode(self._codec, lane.identity, lane.sequence)
-
-    async def _identify(self) -> ProducerIdAndEpoch:
-        async with self._identifying:
-            if self._identity is None:
-                response: InitProducerIdResponse = await self._cluster.ask_any(
-                    ApiKey.INIT_PRODUCER_ID,
-                    transactional_id=None,
-                    transaction_timeout_ms=0,
-                    producer_id=-1,
-                    producer_epoch=-1,
-                )
-                if response.error_code:
-                    raise KafkaError(ErrorCode(response.error_code))
-                self._identity = ProducerIdAndEpoch(
-                    ProducerId(int(response.producer_id)), ProducerEpoch(int(response.producer_epoch))
-                )
-            return self._identity
+        identities = self._identities
+        if identities is None:
+            return batch.encode(self._codec, None, 0)
+        identity = await identities.for_batch(lane.topic, lane.partition)
+        if lane.identity != identity:
+            lane.identity, lane.sequence = identity, 0
+        return batch.encode(self._codec, identity, lane.sequence, transactional=identities.transactional_id is not None)
 
     async def _attempt(self, lane: Lane, data: bytes) -> ProducedPartition:
         """Send one batch in one request. Raises ChannelError, KafkaError."""
         channel, _, topic = await self._cluster.leader(lane.topic, lane.partition)
         await channel.connect()
-        version = channel.choose(ApiKey.PRODUCE, at_most=None if topic.id is not None else 12)
+        newest = None if self._identities is None else self._identities.newest_produce
+        if topic.id is None:
+            newest = min(NEWEST_BY_NAME, newest or NEWEST_BY_NAME)
+        version = channel.choose(ApiKey.PRODUCE, at_most=newest)
         request = ProduceRequest(
-            None,
+            None if self._identities is None else self._identities.transactional_id,
             self._acks,
             int(self._request_timeout * 1000),
             [(lane.topic, topic.id, [(lane.partition, memoryview(data))])],

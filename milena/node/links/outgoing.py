@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
@@ -23,7 +23,9 @@ from milena.protocol.requests.frames import ReceiveBuffers
 from milena.protocol.requests.headers import parse_response_header, request_header
 from milena.protocol.requests.memory_budget import MemoryBudget
 from milena.protocol.schemas.api_versions import (
+    NO_EPOCH,
     ApiVersionsRequest,
+    ApiVersionsResponse,
     ClientSoftware,
     decode_api_versions_response,
     encode_api_versions_request,
@@ -104,6 +106,9 @@ class Channel:
         self.port = port
         self.versions: dict[int, VersionRange] = {}
         """The versions that the peer serves; set by each connect."""
+        self.features: Mapping[str, int] = {}
+        self.features_epoch = NO_EPOCH
+        """The finalized features (KIP-584) at their epoch, as the peer knew them at the last connect."""
         self._runtime = runtime
         self._client_id = client_id
         self._connect_timeout = connect_timeout
@@ -270,7 +275,7 @@ class Channel:
         try:
             await self._runtime.network.connect(self.host, self.port, framer, connection, timeout=self._connect_timeout)
             async with asyncio.timeout(self._connect_timeout):
-                self.versions = await self._request_versions(connection)
+                known = await self._request_versions(connection)
         except OSError as error:
             connection.abort()
             factor = self._runtime.random.uniform(1 - JITTER, 1 + JITTER)
@@ -285,6 +290,8 @@ class Channel:
             raise Unreachable(f"the channel to {self.host}:{self.port} was closed")
         self._backoff = FIRST_BACKOFF
         self._connection = connection
+        self.versions = dict(known.keys)
+        self.features, self.features_epoch = known.finalized, known.finalized_epoch
         return connection
 
     def _connect_failure(self, error: OSError) -> str:
@@ -295,9 +302,9 @@ class Channel:
         detail = str(error) or f"no answer within {self._connect_timeout:g} s"
         return f"cannot connect to {self.host}:{self.port}: {detail}"
 
-    async def _request_versions(self, connection: _PeerConnection) -> dict[int, VersionRange]:
-        """Send ApiVersions, and again in v0 if the peer does not support our version (KIP-511). Returns the peer's
-        version ranges by API key. Raises ChannelError."""
+    async def _request_versions(self, connection: _PeerConnection) -> ApiVersionsResponse:
+        """Send ApiVersions, and again in v0 if the peer does not support our version (KIP-511). Raises
+        ChannelError."""
         for version in (API_VERSIONS_VERSION, 0):
             future = connection.send(
                 ApiKey.API_VERSIONS,
@@ -308,7 +315,7 @@ class Channel:
             assert future is not None
             response = await future
             if response.error_code == ErrorCode.NONE:
-                return dict(response.keys)
+                return response
             if response.error_code != ErrorCode.UNSUPPORTED_VERSION:
                 break
         raise ChannelError(f"{self.host}:{self.port} refused ApiVersions: {error_name(response.error_code)}")

@@ -137,7 +137,7 @@ class Broker:
         self.producer_ids = ProducerIds(self.controller, self.node_id, lambda: self.lifecycle.epoch)
         self.groups = group_coordinator(runtime, self._tasks, work, config, self._metadata, lambda: self.own_changes)
         self._transactions = parts = transaction_parts(self, self._tasks)
-        self.transactions, self.verification = parts.coordinator, parts.verification
+        self.transactions, self.markers, self.verification = parts.coordinator, parts.markers, parts.verification
         self.late_transactions = LateTransactions(
             self.partitions, runtime.clock, config.get_int("transaction.max.timeout.ms"), self.client_log
         )
@@ -406,7 +406,7 @@ class Broker:
         if delta.topics or delta.deleted_topics or delta.brokers:
             self.metadata_answers.clear()
         if delta.brokers:
-            self._transactions.markers.brokers_changed()
+            self.markers.brokers_changed()
         if delta.features:
             self.api_versions.set_finalized(image.features, image.offset)
         self._applier.publish(delta)

@@ -110,7 +110,7 @@ def content(log: UnifiedLog) -> bytes:
 
 def markers(log: UnifiedLog) -> list[tuple[str, int, int]]:
     """The markers in a log: outcome, producer epoch, coordinator epoch."""
-    found = []
+    found = list[tuple[str, int, int]]()
     for batch in iter_batches(memoryview(bytearray(content(log)))):
         for record in iter_records(batch) if batch.is_control else ():
             control = control_of(record)

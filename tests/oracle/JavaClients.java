@@ -30,7 +30,7 @@ public class JavaClients {
         switch (args[0]) {
             case "produce" -> produce(args[1], args[2], Integer.parseInt(args[3]), rest(args, 4));
             case "consume" -> consume(args[1], args[2], args[3], rest(args, 4));
-            case "transact" -> transact(args[1], args[2]);
+            case "transact" -> transact(args[1], args[2], args[3]);
             case "remove" -> remove(args[1], args[2], rest(args, 3));
             default -> throw new IllegalArgumentException(args[0]);
         }
@@ -106,13 +106,16 @@ public class JavaClients {
         }
     }
 
-    static void transact(String bootstrap, String id) {
-        long began = System.currentTimeMillis();
+    /** One transaction of three records is committed, one of two is aborted, and one more record is committed. */
+    static void transact(String bootstrap, String id, String topic) throws Exception {
         try (KafkaProducer<String, String> producer = producer(config(bootstrap, List.of("transactional.id=" + id)))) {
             producer.initTransactions();
-            System.out.println("began");
-        } catch (Exception error) {
-            System.out.println((System.currentTimeMillis() - began) + " " + error);
+            for (String value : List.of("kept 0,kept 1,kept 2", "lost 0,lost 1", "kept 3")) {
+                producer.beginTransaction();
+                for (String one : value.split(",")) producer.send(new ProducerRecord<>(topic, one)).get();
+                if (value.startsWith("kept")) producer.commitTransaction();
+                else producer.abortTransaction();
+            }
         }
     }
 

@@ -13,13 +13,15 @@ from typing import Any, Final
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from milena.commands.dump import Range
+from milena.commands.dump import dump as described
 from milena.testing.local_cluster import LocalCluster
 from tests.oracle.complaints import COMPLAINTS
 from tests.oracle.tools import DUMP, TOPICS, Tools
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 PER_CODEC: Final = 60
-TOPIC, ROLLED, GROUP = "dumped", "rolled", "dumpers"
+TOPIC, ROLLED, GROUP, TRANSACTIONAL_ID = "dumped", "rolled", "dumpers", "dumping"
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -45,9 +47,19 @@ def stopped(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         assert len(consumer.consume(33, timeout=20)) == 33
         consumer.commit(asynchronous=False)
         consumer.close()
+        transact(cluster.bootstrap)
         for node in ("controller", "broker"):
             wait_for(folder, f"{node}-*/data/__cluster_metadata-0/*.checkpoint")
     yield folder
+
+
+def transact(bootstrap: str) -> None:
+    """Commit one transaction."""
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": TRANSACTIONAL_ID})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(TOPIC, b"in a transaction")
+    producer.commit_transaction(20)
 
 
 def roll(tools: Tools, bootstrap: str) -> None:
@@ -105,7 +117,8 @@ def test_data_segments(tools: Tools, stopped: Path) -> None:
         assert len(re.findall(rf"compresscodec: {codec} ", shown)) >= PER_CODEC / 10
         records = re.findall(rf"headerKeys: \[codec\] key: {codec}-(\d+) payload: value (\d+)", shown)
         assert records == [(str(number), str(number)) for number in range(PER_CODEC)]
-    assert len(set(re.findall(r"producerId: (\d+) producerEpoch: 0", shown))) == len(CODECS)
+    transactional = 1
+    assert len(set(re.findall(r"producerId: (\d+) producerEpoch: 0", shown))) == len(CODECS) + transactional
     offsets = [int(found) for found in re.findall(r"^\| offset: (\d+)", shown, re.MULTILINE)]
     assert offsets == list(range(PER_CODEC * len(CODECS)))
 
@@ -163,7 +176,7 @@ def test_snapshots_of_the_metadata(tools: Tools, stopped: Path, node: str) -> No
     topics = {
         record["data"]["name"]: record["data"]["topicId"] for record in records if record["type"] == "TOPIC_RECORD"
     }
-    assert topics.keys() == {TOPIC, ROLLED, "__consumer_offsets"}
+    assert topics.keys() == {TOPIC, ROLLED, "__consumer_offsets", "__transaction_state"}
     counted = [record["data"]["topicId"] for record in records if record["type"] == "PARTITION_RECORD"]
     assert (counted.count(topics[TOPIC]), counted.count(topics["__consumer_offsets"])) == (1, 50)
 
@@ -190,3 +203,16 @@ def test_committed_offsets(tools: Tools, stopped: Path) -> None:
     assert {key["data"]["group"] for key, _ in found} == {GROUP}
     assert groups[0]["protocolType"] == "consumer" and len(groups[0]["members"]) == 1
     assert groups[-1]["members"] == [], "the member has left"
+
+
+def test_the_states_of_a_transactional_id(tools: Tools, stopped: Path) -> None:
+    (file,) = [file for file in stopped.glob("broker-*/data/__transaction_state-*/*.log") if file.stat().st_size]
+    shown = dump(tools, "--deep-iteration", "--transaction-log-decoder", "--files", str(file))
+    found = re.findall(r"key: (\{.*?\}) payload: (\{.*\})", shown)
+    assert {json.loads(key)["data"]["transactionalId"] for key, _ in found} == {TRANSACTIONAL_ID}
+    states = [json.loads(value)["data"] for _, value in found]
+    assert [state["transactionStatus"] for state in states] == ["Empty", "Ongoing", "PrepareCommit", "CompleteCommit"]
+    assert states[1]["transactionPartitions"] == [{"topic": TOPIC, "partitionIds": [0]}]
+    assert len({state["producerId"] for state in states}) == 1
+    ours = [line for line in described(str(file), Range()) if line.startswith("|")]
+    assert [json.loads(line.partition(" payload: ")[2])["data"] for line in ours] == states

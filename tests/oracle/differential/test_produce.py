@@ -378,18 +378,3 @@ def test_stored_batches(pair: Pair, topic: str) -> None:
             topics=[{"topic": name, "partitions": [asked]}],
             ignore={"records"} if "message_timestamp_type" in configs else (),
         )
-
-
-def test_transactions_are_not_served(pair: Pair, topic: str) -> None:
-    """Milena refuses a producer with a transactional id at once: the Java client and librdkafka with the response to
-    FindCoordinator. Other clients get a coordinator, as in Kafka, and are refused by InitProducerId."""
-    coordinator = pair.ask(ApiKey.FIND_COORDINATOR, 3, key="tx", key_type=1)
-    asked: dict[str, Any] = {"transaction_timeout_ms": 1000, "producer_id": -1, "producer_epoch": -1}
-    producer = pair.ask(ApiKey.INIT_PRODUCER_ID, 4, transactional_id="tx", **asked)
-    refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert [answers.milena["error_code"] for answers in (coordinator, producer)] == [ErrorCode.NONE, refused]
-    pair.create(topic)
-    one = batch(producer_id=70_000, producer_epoch=0, base_sequence=0, transactional=True)
-    data = [{"name": topic, "partition_data": [{"index": 0, "records": one}]}]
-    answers = pair.ask(ApiKey.PRODUCE, 9, transactional_id="tx", acks=-1, timeout_ms=1000, topic_data=data)
-    assert _codes(answers)[1] == refused

@@ -262,7 +262,6 @@ class Bench:
         self.selects_replicas = False
         self.created: list[str] = []
         self.auto_create = SimpleNamespace(create=self._create)
-        self.refused_transactions: list[str] = []
         self.questions = HandQuestions()
         self.verification = SimpleNamespace(
             clock=self.clock, coordinators=self.questions, is_enabled=True, retry_backoff=0.02, retry_max=0.05
@@ -280,11 +279,6 @@ class Bench:
     def _create(self, names: list[str]) -> bool:
         self.created += names
         return bool(names)
-
-    @property
-    def client_log(self) -> SimpleNamespace:
-        note = lambda event, *, transactional_id, client: self.refused_transactions.append(transactional_id)  # noqa: E731
-        return SimpleNamespace(warning=note)
 
     def broker(self, node: NodeId, *, fenced: bool = False, listeners: tuple[str, ...] = ("PLAINTEXT",)) -> None:
         endpoints = tuple(ListenerImage(name, f"{name.lower()}-{node}", 9092) for name in listeners)

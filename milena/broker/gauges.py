@@ -65,18 +65,23 @@ def _register_uncompacted(node: Measured) -> None:
     )
 
 
-def _register_late_transactions(node: Measured) -> None:
+def _register_producers(node: Measured) -> None:
     node.metrics.gauge(
         "kafka_server_replicamanager_partitionswithlatetransactionscount",
         node.late_transactions.count,
         "Partitions led here with a transaction that should have been ended.",
+    )
+    node.metrics.gauge(
+        "kafka_server_replicamanager_produceridcount",
+        lambda: sum(len(partition.log.producers) for partition in node.partitions if partition.log is not None),
+        "Producers whose state is kept, over all replicas.",
     )
 
 
 def register_gauges(node: Measured) -> None:
     """Register all gauges of ``node`` in its metrics."""
     _register_uncompacted(node)
-    _register_late_transactions(node)
+    _register_producers(node)
     gauge, partitions, purgatory = node.metrics.gauge, node.partitions, node.purgatory
     manager = "kafka_server_replicamanager"
     gauge(f"{manager}_partitioncount", lambda: len(partitions), "Replicas hosted here.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from milena.broker.transactions.batch_verification import BrokerVerification
 from milena.broker.transactions.coordinator import Markers, TransactionCoordinator
 from milena.broker.transactions.markers import MarkerSender
-from milena.broker.transactions.meters import VerificationMeters
+from milena.broker.transactions.meters import VerificationMeters, register_gauges
 from milena.broker.transactions.model import TransactionSettings
 from milena.broker.transactions.verification import Links, TransactionVerification
 from milena.node.links.broker_links import BrokerLinks
@@ -70,6 +70,7 @@ def transaction_parts(broker: Hosting, tasks: Tasks) -> TransactionParts:
     verification_links = _links(broker, "add-partitions-to-txn")
     markers = MarkerSender(broker.runtime, tasks, marker_links, lambda: broker.image, turn=broker.scheduler.turn)
     coordinator = _coordinator(broker, tasks, markers)
+    register_gauges(broker.metrics, coordinator, markers)
     verification = _verification(broker, tasks, verification_links, coordinator)
     return TransactionParts(coordinator, markers, verification, (marker_links, verification_links))
 

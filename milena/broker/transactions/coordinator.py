@@ -18,6 +18,7 @@ from milena.broker.replica.partition import Partition
 from milena.broker.transactions import decisions
 from milena.broker.transactions.loading import load
 from milena.broker.transactions.markers import MarkerWork
+from milena.broker.transactions.meters import LoadTimes
 from milena.broker.transactions.model import (
     EPOCH_BUMP_VERSION,
     NO_PRODUCER,
@@ -98,6 +99,7 @@ class TransactionCoordinator:
         self._lacked_ids = False
         self._markers = markers
         self.settings = settings
+        self.loads = LoadTimes(runtime.clock)
         self._led: dict[int, _LedPartition] = {}
         self._log = get_logger("transactions")
         self._events = LimitedLog(self._log, runtime.clock.monotonic)
@@ -139,6 +141,7 @@ class TransactionCoordinator:
             self.resigned(index)
 
     async def _load(self, led: _LedPartition) -> None:
+        began = self._runtime.clock.monotonic()
         try:
             if not await self._finish(led, load(led.log, led.shard, self._events)):
                 return
@@ -152,6 +155,7 @@ class TransactionCoordinator:
                 self.resigned(led.index)
             return
         led.loaded = True
+        self.loads.loaded(began)
         if led.shard.transactions:
             self._log.info(
                 "transactions loaded",
@@ -226,6 +230,10 @@ class TransactionCoordinator:
         if any(not led.loaded for led in self._led.values()):
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return iter([led.shard for led in self._led.values()])
+
+    def led(self) -> Iterator[Shard]:
+        """All shards, also those that are still loading."""
+        return (led.shard for led in self._led.values())
 
     def find(self, transactional_id: str) -> Transaction | None:
         """The committed state of an id. Raises as ``shard``."""

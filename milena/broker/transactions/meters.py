@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections import deque
+from typing import TYPE_CHECKING, Final
 
 from milena.node.metrics import Metrics
+from milena.runtime.clock import Clock
+
+if TYPE_CHECKING:
+    from milena.broker.transactions.coordinator import TransactionCoordinator
+    from milena.broker.transactions.markers import MarkerSender
 
 _MANAGER: Final = "kafka_server_addpartitionstotxnmanager"
+_WINDOW: Final = 30.0
+"""Seconds."""
 
 
 class VerificationMeters:
@@ -24,3 +32,70 @@ class VerificationMeters:
         """Count a verification that took ``seconds``, and its partitions with an error."""
         self._failures.value += failed
         self._times.record(1000 * seconds)
+
+
+class LoadTimes:
+    """The durations of loads that ended in the last 30 seconds (Kafka's transaction-coordinator-metrics)."""
+
+    __slots__ = ("_clock", "_loads")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._loads: deque[tuple[float, float]] = deque()
+        """When each load ended, in monotonic seconds, and its milliseconds."""
+
+    def loaded(self, began: float) -> None:
+        """Note a load that ends now. ``began``: monotonic seconds."""
+        now = self._clock.monotonic()
+        self._forget(now)
+        self._loads.append((now, 1000 * (now - began)))
+
+    def average_ms(self) -> float:
+        recent = self._recent()
+        return sum(recent) / len(recent) if recent else 0.0
+
+    def longest_ms(self) -> float:
+        return max(self._recent(), default=0.0)
+
+    def _recent(self) -> list[float]:
+        self._forget(self._clock.monotonic())
+        return [milliseconds for _, milliseconds in self._loads]
+
+    def _forget(self, now: float) -> None:
+        while self._loads and now - self._loads[0][0] > _WINDOW:
+            self._loads.popleft()
+
+
+def register_gauges(metrics: Metrics, coordinator: TransactionCoordinator, markers: MarkerSender) -> None:
+    """Kafka's ``kafka.coordinator.transaction:type=TransactionMarkerChannelManager`` and
+    ``kafka.server:type=transaction-coordinator-metrics``, and the numbers of what this broker coordinates."""
+    gauge = metrics.gauge
+    manager = "kafka_coordinator_transaction_transactionmarkerchannelmanager"
+    gauge(
+        f"{manager}_unknowndestinationqueuesize",
+        lambda: markers.without_leader,
+        "Markers that wait because their partitions have no leader.",
+    )
+    gauge(
+        f"{manager}_logappendretryqueuesize",
+        lambda: sum(shard.retries for shard in coordinator.led()),
+        "Completed transactions whose record is to be written again.",
+    )
+    loads = "kafka_server_transaction_coordinator_metrics_partition_load_time"
+    for name, read, text in (
+        ("avg", coordinator.loads.average_ms, "The average"),
+        ("max", coordinator.loads.longest_ms, "The longest"),
+    ):
+        gauge(
+            f"{loads}_{name}", read, f"{text} load of a partition of transactional ids in the last 30 seconds, in ms."
+        )
+    gauge(
+        "milena_transactional_ids",
+        lambda: sum(len(shard.transactions) for shard in coordinator.led()),
+        "Transactional ids coordinated here.",
+    )
+    gauge(
+        "milena_open_transactions",
+        lambda: sum(shard.open_count for shard in coordinator.led()),
+        "Of these, those with an open transaction.",
+    )

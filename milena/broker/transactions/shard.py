@@ -73,6 +73,14 @@ class Shard:
         """The ids with an open transaction, which may time out."""
         self._events = LimitedLog(get_logger("transactions"), clock.monotonic)
         self.closed = False
+        self.retries = 0
+        """The number of completed transactions whose record is to be written again (Kafka's
+        LogAppendRetryQueueSize)."""
+
+    @property
+    def open_count(self) -> int:
+        """The number of open transactions."""
+        return len(self._open)
 
     def get(self, transactional_id: str) -> Transaction | None:
         """The committed state."""
@@ -213,11 +221,16 @@ class Shard:
             return
         following = decisions.complete(prepared, now_ms=self._clock.time_ms())
 
+        def retry() -> None:
+            self.retries -= 1
+            self._complete(transactional_id, prepared)
+
         def written(error: ErrorCode) -> None:
             # After a timeout of the commit the record is in the log, and the id still busy.
             if error is not ErrorCode.NONE and not self.closed and not self.is_pending(transactional_id):
                 self._events.warning("completed transaction not written", id=transactional_id, error=error.name)
-                self._clock.call_later(RETRY_SECONDS, lambda: self._complete(transactional_id, prepared))
+                self.retries += 1
+                self._clock.call_later(RETRY_SECONDS, retry)
 
         self.change(transactional_id, following, written)
 

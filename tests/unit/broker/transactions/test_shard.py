@@ -141,13 +141,14 @@ def test_a_completion_that_is_refused_is_tried_again(world: World) -> None:
     world.log.error = ErrorCode.NOT_ENOUGH_REPLICAS
     world.markers[0][2]()
     assert world.shard.get("x") == PREPARED
+    assert world.shard.retries == 1
     world.clock.advance(RETRY_SECONDS)
     world.log.error = NONE
     world.clock.advance(RETRY_SECONDS)
     completed = world.shard.get("x")
     assert completed is not None
     assert completed.state is COMMITTED
-    assert world.clock.armed() == 0
+    assert (world.clock.armed(), world.shard.retries) == (0, 0)
 
 
 def test_a_completion_that_is_committed_late_is_not_written_twice(world: World) -> None:

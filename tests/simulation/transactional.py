@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -231,3 +232,69 @@ def stop_markers(
 def release(cluster: SimulatedCluster, rules: Mapping[int, Rule]) -> None:
     for broker, rule in rules.items():
         cluster.brokers[broker].rules.release(rule.number)
+
+
+# -- a load of interleaved transactions
+
+
+class Interleaved:
+    """Transactions of several producers in one partition, which begin and end in random order."""
+
+    def __init__(self, writing: Sequence[TransactionalProducer], seed: int, *, keys: int = 5) -> None:
+        self._idle = list(writing)
+        self._open: dict[TransactionalProducer, list[tuple[int, bytes, bytes]]] = {}
+        self._random = random.Random(seed)
+        self._keys = keys
+        self._count = 0
+        self._committed: list[tuple[int, bytes, bytes]] = []
+        """Offset, key and value of the records of committed transactions."""
+
+    async def run(self, steps: int) -> None:
+        """Begin or continue transactions, and end some of them."""
+        for _ in range(steps):
+            if self._idle and (not self._open or self._random.random() < 0.4):
+                writing = self._idle.pop(self._random.randrange(len(self._idle)))
+                writing.begin()
+                self._open[writing] = []
+            writing = self._random.choice(list(self._open))
+            await self._write(writing)
+            if self._random.random() < 0.4:
+                await self._end(writing, commit=self._random.random() < 0.6)
+
+    async def finish(self) -> None:
+        """End the open transactions."""
+        for writing in list(self._open):
+            await self._end(writing, commit=self._random.random() < 0.6)
+
+    @property
+    def begun(self) -> dict[int, int]:
+        """The first offsets of open transactions, by producer id."""
+        return {writing.identity.producer_id: written[0][0] for writing, written in self._open.items() if written}
+
+    @property
+    def committed(self) -> list[bytes]:
+        """The committed values in the order of their offsets."""
+        return [value for _, _, value in sorted(self._committed)]
+
+    @property
+    def last(self) -> dict[bytes, bytes]:
+        """The last committed value of each key."""
+        return {key: value for _, key, value in sorted(self._committed)}
+
+    async def _write(self, writing: TransactionalProducer) -> None:
+        for _ in range(self._random.randint(1, 3)):
+            key, value = b"%d" % self._random.randrange(self._keys), b"%-60d" % self._count
+            self._count += 1
+            produced = await writing.send("t", value, key=key, partition=0)
+            self._open[writing].append((produced.offset, key, value))
+
+    async def _end(self, writing: TransactionalProducer, *, commit: bool) -> None:
+        await (writing.commit() if commit else writing.abort())
+        written = self._open.pop(writing)
+        self._idle.append(writing)
+        if commit:
+            self._committed += written
+
+
+async def interleaved(client: Cluster, seed: int, producers: int = 3, *, keys: int = 5) -> Interleaved:
+    return Interleaved([await producer(client, f"{ID}-{number}") for number in range(producers)], seed, keys=keys)

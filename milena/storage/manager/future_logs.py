@@ -54,7 +54,7 @@ class FutureLogs:
 
     def promote(self, current: UnifiedLog, future: UnifiedLog) -> None:
         """Replace ``current`` by ``future``, which has all its records. State that is not in the records is copied:
-        leader epochs without records, the bounds, the configuration."""
+        leader epochs without records, the bounds, the configuration, verifications of transactions."""
         if future.log_end_offset != current.log_end_offset:
             raise BrokenInvariant(f"{future.folder} ends at {future.log_end_offset}, {current} is to be replaced by it")
         target = self._manager.dir_of(future)
@@ -75,6 +75,7 @@ class FutureLogs:
             self._manager.take_offline(target, error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{future.folder}: {error}") from error
         future.moved_to(folder)
+        future.producers.continue_verifications(current.producers)
         del target.futures[key]
         target.logs[key] = future
         self._manager.delete(current)

@@ -245,6 +245,11 @@ class ProducerState:
         if verification is not None and verification.guard is guard:
             self._forget_verification(producer_id)
 
+    def continue_verifications(self, former: ProducerState) -> None:
+        """Take over the verifications of a log with the same records, which this one replaces. (In Kafka they are lost,
+        and the batches that wait for them fail.)"""
+        self._verifications, former._verifications = former._verifications, None
+
     def _verification(self, producer_id: int) -> Verification | None:
         return self._verifications.get(producer_id) if self._verifications else None
 

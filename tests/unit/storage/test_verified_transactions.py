@@ -53,6 +53,15 @@ def refusal(log: UnifiedLog, sequence: int = 0, *, epoch: int = 0, guard: Verifi
 
 
 class TestGuards:
+    def test_a_log_that_replaces_another_continues_its_verifications(self, log: UnifiedLog, tmp_path: Path) -> None:
+        moved = LogFolder(tmp_path / "moved").open()
+        moved.context.verifies_transactions = True
+        guard = begin(log)
+        assert refusal(moved, guard=guard) is ErrorCode.INVALID_TXN_STATE
+        moved.producers.continue_verifications(log.producers)
+        send(moved, guard=guard)
+        assert refusal(log, guard=guard) is ErrorCode.INVALID_TXN_STATE
+
     def test_the_first_batch_of_a_transaction_needs_the_guard_of_its_verification(self, log: UnifiedLog) -> None:
         assert refusal(log) is ErrorCode.INVALID_TXN_STATE
         guard = begin(log)

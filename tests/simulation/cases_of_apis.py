@@ -14,6 +14,7 @@ from milena.protocol.requests.headers import request_header
 from milena.protocol.schemas.registry import Role
 from milena.protocol.types import METADATA_TOPIC, METADATA_TOPIC_ID
 from tests.simulation.cases_of_groups import GROUPS
+from tests.simulation.cases_of_transactions import TRANSACTIONS
 from tests.simulation.served_apis import (
     MISSING,
     MISSING_ID,
@@ -122,12 +123,6 @@ async def delete_records(t: Asker, v: int) -> None:
 
     await t.well(ApiKey.DELETE_RECORDS, v, topics=topics(TOPIC), **TIME)
     await t.refused(ApiKey.DELETE_RECORDS, v, UNKNOWN, topics=topics(MISSING), **TIME)
-
-
-async def init_producer_id(t: Asker, v: int) -> None:
-    await t.well(ApiKey.INIT_PRODUCER_ID, v, transactional_id=None, producer_id=-1, producer_epoch=-1)
-    refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    await t.refused(ApiKey.INIT_PRODUCER_ID, v, refusal, transactional_id="x", producer_id=-1, producer_epoch=-1)
 
 
 async def offset_for_leader_epoch(t: Asker, v: int) -> None:
@@ -388,7 +383,7 @@ _OTHERS: Final[dict[ApiKey, Case]] = {
     ApiKey[case.__name__.upper()]: case
     for case in (
         produce, fetch, list_offsets, metadata, api_versions, create_topics, delete_topics, delete_records,
-        init_producer_id, offset_for_leader_epoch, describe_acls, create_acls, delete_acls, describe_configs,
+        offset_for_leader_epoch, describe_acls, create_acls, delete_acls, describe_configs,
         alter_configs, incremental_alter_configs, alter_replica_log_dirs, describe_log_dirs, create_partitions,
         elect_leaders, alter_partition_reassignments, list_partition_reassignments, describe_client_quotas,
         alter_client_quotas, describe_user_scram_credentials, describe_quorum, update_features, describe_cluster,
@@ -399,4 +394,4 @@ _OTHERS: Final[dict[ApiKey, Case]] = {
     )
 }  # fmt: skip
 
-CASES: Final[Mapping[ApiKey, Case]] = GROUPS | _OTHERS
+CASES: Final[Mapping[ApiKey, Case]] = {**GROUPS, **TRANSACTIONS, **_OTHERS}

@@ -25,6 +25,10 @@ MISSING_ID: Final = UUID(int=99)
 NO_BROKER: Final = 77
 """No broker has this id."""
 TOPIC_RESOURCE: Final = 2
+FEATURES: Final = [
+    {"name": "metadata.version", "min_supported_version": 7, "max_supported_version": 33},
+    {"name": "transaction.version", "min_supported_version": 0, "max_supported_version": 2},
+]
 PRINCIPAL: Final = b"\0\0\5User\12ANONYMOUS\0\0"
 PROTOCOLS: Final = [{"name": "range", "metadata": b"\0\1\0\0\0\1\0\1t\xff\xff\xff\xff"}]
 
@@ -133,7 +137,7 @@ def codes(answer: Any) -> Iterator[int]:
     """All error codes in a response."""
     if isinstance(answer, Mapping):
         for name, value in answer.items():
-            if name == "error_code":
+            if name.endswith("error_code"):
                 yield int(value)
             else:
                 yield from codes(value)
@@ -187,7 +191,7 @@ async def registered(t: Asker, number: int, version: int = 4) -> int:
         cluster_id=t.cluster_id,
         incarnation_id=UUID(int=1000 + number),
         listeners=[{"name": "PLAINTEXT", "host": "h", "port": 9, "security_protocol": 0}],
-        features=[{"name": "metadata.version", "min_supported_version": 7, "max_supported_version": 33}],
+        features=FEATURES,
         rack=None,
         log_dirs=[UUID(int=2000 + number)],
     )

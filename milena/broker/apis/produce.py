@@ -196,13 +196,14 @@ class _Produce:
                     self._look_up_at,
                 )
             elif of_request != (producer.producer_id, producer.epoch):
-                self._refuse_all(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+                message = "the transactional batches have more than one producer"
+                self._refuse_all(ErrorCode.INVALID_PRODUCER_ID_MAPPING, message)
                 return
             verification.add(position, producer.sequence)
         self._verification = verification
 
-    def _refuse_all(self, error: ErrorCode) -> None:
-        self._results = [ProducedPartition(target[2], error) for target in self._targets]
+    def _refuse_all(self, error: ErrorCode, message: str | None = None) -> None:
+        self._results = [ProducedPartition(target[2], error, error_message=message) for target in self._targets]
 
     def start(self) -> Cooperative[None] | None:
         """Append and respond within the call. If the checks of the batches take long, or a transaction must be

@@ -459,5 +459,5 @@ class Partition:
         if committed and not follower:
             aborted = None if max_bytes and offset != upper else ()  # None as in Kafka: the first batch is too large
             if piece.length:
-                aborted = [(txn.producer_id, txn.first_offset) for txn in log.aborted_transactions(offset, upper)]
+                aborted = [(txn.producer_id, txn.first_offset) for txn in log.aborted_in(piece, offset, upper)]
         return ReadResult(high_watermark, stable, start, upper, piece, aborted=aborted)

@@ -1,21 +1,27 @@
 """The transaction index of a segment: the transactions with an abort marker in the segment.
 
 Entries of 34 bytes: version int16 (0), producer id, first offset, offset of the marker, and the last stable offset
-after the marker, all int64. The file exists only if there is an entry. It is small, and read as a whole.
+after the marker, all int64. The entries are in the order of their markers. The file exists only if there is one.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from struct import Struct
 from typing import Final, NamedTuple
 
 from milena.protocol.types import Offset, ProducerId
-from milena.runtime.disk import Disk
+from milena.runtime.disk import Disk, File
 from milena.storage.files.index_file import CorruptIndex
 
 _ENTRY: Final = Struct(">hqqqq")
 ENTRY_SIZE: Final = _ENTRY.size
 _VERSION: Final = 0
+_LAST: Final = Struct(">q")
+_LAST_POSITION: Final = 18
+"""The position of the marker's offset in an entry."""
+_PIECE: Final = 64
+"""The number of entries that a search reads at a time."""
 
 
 class AbortedTxn(NamedTuple):
@@ -80,3 +86,34 @@ def overlapping(entries: list[AbortedTxn], start: Offset, upper: Offset) -> tupl
         if entry.last_stable_offset >= upper:  # all transactions that begin before ``upper`` have ended
             return aborted, True
     return aborted, False
+
+
+def read_overlapping(disk: Disk, path: str, start: Offset, upper: Offset) -> tuple[list[AbortedTxn], bool] | None:
+    """Return the result of ``overlapping`` for the index at ``path``, of which only the entries are read that may be
+    in it; None if the file is missing. Raises CorruptIndex, OSError."""
+    try:
+        file = disk.open(path)
+    except FileNotFoundError:
+        return None
+    try:
+        return _search(file, start, upper)
+    finally:
+        file.close()
+
+
+def _search(file: File, start: Offset, upper: Offset) -> tuple[list[AbortedTxn], bool]:
+    count = file.size // ENTRY_SIZE
+    first = bisect_left(range(count), int(start), key=lambda index: _last_offset(file, index)) if count > _PIECE else 0
+    aborted: list[AbortedTxn] = []
+    for piece in range(first, count, _PIECE):
+        entries = decode_aborted(file.pread(min(_PIECE, count - piece) * ENTRY_SIZE, piece * ENTRY_SIZE), file.path)
+        some, complete = overlapping(entries, start, upper)
+        aborted += some
+        if complete:
+            return aborted, True
+    return aborted, False
+
+
+def _last_offset(file: File, index: int) -> int:
+    (last,) = _LAST.unpack(file.pread(_LAST.size, index * ENTRY_SIZE + _LAST_POSITION))
+    return int(last)

@@ -21,7 +21,13 @@ from milena.storage.files.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
 from milena.storage.files.offset_index import OffsetIndex
 from milena.storage.files.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
 from milena.storage.files.time_index import NO_TIMESTAMP, TimedOffset, TimeIndex
-from milena.storage.files.txn_index import AbortedTxn, append_aborted, read_aborted, truncate_aborted
+from milena.storage.files.txn_index import (
+    AbortedTxn,
+    append_aborted,
+    read_aborted,
+    read_overlapping,
+    truncate_aborted,
+)
 from milena.storage.log.batch_scan import LOOKUP_CHUNK, read_batch, scan_batches
 from milena.storage.log.context import LogContext
 
@@ -265,6 +271,22 @@ class Segment:
         aborted = read_aborted(self.context.disk, self.path(TXN_INDEX))
         self._none_aborted = not aborted
         return aborted
+
+    def aborted_in(self, start: Offset, upper: Offset) -> tuple[list[AbortedTxn], bool]:
+        """Return the transactions of the transaction index with records in ``[start, upper)``, and whether there can be
+        no more of them in later segments. Raises CorruptIndex."""
+        if not self._none_aborted:
+            found = read_overlapping(self.context.disk, self.path(TXN_INDEX), start, upper)
+            if found is not None:
+                return found
+            self._none_aborted = True
+        return [], False
+
+    def offset_after(self, position: int) -> Offset | None:
+        """Return an offset after the records before ``position``: the first one in the offset index that is at
+        ``position`` or later. None if there is none."""
+        offset = self.offset_index.first_after_position(position)
+        return None if offset is None else Offset(offset)
 
     # Finding
 

@@ -27,7 +27,7 @@ from milena.runtime.disk import Bytes
 from milena.storage.files.checkpoints import encode_partition_metadata
 from milena.storage.files.end_marker import read_end_marker
 from milena.storage.files.names import PARTITION_METADATA
-from milena.storage.files.txn_index import AbortedTxn, overlapping
+from milena.storage.files.txn_index import AbortedTxn
 from milena.storage.log.batch_scan import pieces_of
 from milena.storage.log.context import may_be_tiered
 from milena.storage.log.flush import SYNCED_FIRST
@@ -349,11 +349,22 @@ class UnifiedLog(LocalLog):
         """Return the aborted transactions with records in ``[start, upper)``. Raises KafkaError."""
         aborted: list[AbortedTxn] = []
         for segment in self.segments.since(start):
-            some, complete = overlapping(segment.aborted(), start, upper)
+            some, complete = segment.aborted_in(start, upper)
             aborted += some
             if complete:
                 break
         return aborted
+
+    @guarded
+    def aborted_in(self, piece: LogSlice, start: Offset, upper: Offset) -> list[AbortedTxn]:
+        """Return the aborted transactions with records from ``start`` on in ``piece``, which was read up to ``upper``;
+        perhaps also some with records soon after it. Raises KafkaError."""
+        segments = self.segments
+        index = segments.floor_index(piece.segment_base)
+        after = segments[index].offset_after(piece.position + piece.length)
+        return self.aborted_transactions(
+            start, min(upper, segments.end_of(index, self._log_end) if after is None else after)
+        )
 
     def leader_epoch_end_offset(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch | None, Offset | None]:
         """Return ``epoch``, or the next smaller one in the log, with its end offset; both None if unknown

@@ -102,6 +102,25 @@ class Pair:
         answers = self.ask(key, version, client_id=client_id, **fields)
         return answers.check(f"{key.name} v{version} {reprlib.repr(fields)}", ignore)
 
+    def settled(self, key: ApiKey, version: int, /, *, until: Callable[[Any], bool], **fields: Any) -> Answers:
+        """Send a request to each side until its response satisfies ``until``, and return these responses. A side that
+        was quick is not asked again."""
+
+        def ask(line: Line) -> Any:
+            body = messages.encode_request(key, version, **line.side.resolve(fields))
+            answers: list[Any] = []
+
+            def once() -> None:
+                line.send(key, version, body)
+                answers.append(line.receive(key, version))
+                assert until(answers[-1]), f"{line.side.title}: {answers[-1]}"
+
+            eventually(once)
+            return answers[-1]
+
+        kafka, milena = (ask(line) for line in self._lines)
+        return Answers(self.sides, (kafka, milena))
+
     def send_raw(self, key: ApiKey, version: int, body: bytes) -> None:
         for line in self._lines:
             line.send(key, version, body)

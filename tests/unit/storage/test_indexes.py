@@ -21,6 +21,7 @@ from milena.storage.files.txn_index import (
     append_aborted,
     overlapping,
     read_aborted,
+    read_overlapping,
     truncate_aborted,
 )
 
@@ -144,3 +145,28 @@ def test_only_aborted_transactions_that_overlap_the_range_are_returned() -> None
     assert overlapping(entries, Offset(6), Offset(12)) == ([entries[1]], True)
     assert overlapping(entries, Offset(0), Offset(100)) == (entries, False)
     assert overlapping(entries, Offset(0), Offset(2)) == ([entries[0]], True)
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 60), st.integers(1, 9)), max_size=300), st.data())
+def test_a_search_in_the_file_finds_what_a_search_in_all_entries_finds(
+    steps: list[tuple[int, int, int]], data: st.DataObject
+) -> None:
+    """Also if the index is longer than a piece."""
+    known: list[AbortedTxn] = []
+    for step, length, stable in steps:
+        last = (known[-1].last_offset if known else 0) + step
+        at_least = known[-1].last_stable_offset if known else 0
+        first = max(last - length, 0) if length else last
+        known.append(aborted(1, first, last, max(at_least, min(last + 1, first + stable))))
+    with folder() as path:
+        disk, name = RealDisk(), f"{path}/i.txnindex"
+        assert read_overlapping(disk, name, Offset(0), Offset(1)) is None
+        for entry in known:
+            append_aborted(disk, name, entry)
+        start = data.draw(st.integers(0, 3000))
+        upper = start + data.draw(st.integers(1, 500))
+        found = read_overlapping(disk, name, Offset(start), Offset(upper)) if known else ([], False)
+    assert found is not None
+    expected, complete = overlapping(known, Offset(start), Offset(upper))
+    assert found[0] == expected
+    assert complete or not found[1]

@@ -275,7 +275,8 @@ class Shard:
 
     def end_transaction(self, marker: EndMarkerRequest, done: Persisted) -> None:
         """Append a marker, and apply or drop the offsets that its transaction has written. If the append is refused,
-        nothing changes. ``done`` is called when the marker is committed, or with the error code of the partition."""
+        nothing changes. A group without any offset stays until offsets expire the next time, as in Kafka. ``done`` is
+        called when the marker is committed, or with the error code of the partition."""
         if self.closed:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
@@ -291,7 +292,6 @@ class Shard:
             if changes:
                 self._journal.appended(end, group_id, group.offsets, changes, ends_transaction=True)
                 group.offsets.update(changes)
-            self.after_request(group)
         self._log.when_committed(end, done)
 
     def remove_offsets(self, group: Group, partitions: Iterable[TopicPartition], done: Persisted) -> None:

@@ -138,10 +138,11 @@ def test_a_marker_without_offsets_is_appended(groups: Groups, commit: bool) -> N
     assert len(groups.log.batches) == 1
 
 
-def test_a_group_of_an_aborted_transaction_alone_is_gone(groups: Groups) -> None:
+def test_a_group_of_an_aborted_transaction_alone_expires(groups: Groups) -> None:
     groups.sending(5, 0)
-    assert groups.shard.groups.keys() == {"g"}
     groups.end(commit=False)
+    assert groups.shard.groups.keys() == {"g"}
+    list(groups.shard.expire_offsets(60_000))
     assert groups.shard.groups.keys() == set()
 
 

@@ -5,7 +5,7 @@ If a request names several resources, the result of each is None or its KafkaErr
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
@@ -277,7 +277,7 @@ async def describe_group(cluster: Cluster, group: str) -> GroupView:
         response: DescribeGroupsResponse = await channel.request(ApiKey.DESCRIBE_GROUPS, groups=[group])
         return only(response.groups)
 
-    found = await _ask_coordinator(cluster, ask, _error)
+    found = await ask_until_ready(cluster, ask, _error)
     members = tuple(
         GroupMember(
             member.member_id,
@@ -313,7 +313,7 @@ async def group_offsets(
     def refusal(found: OffsetFetchResponseGroup | OffsetFetchResponse) -> KafkaError | None:
         return KafkaError(ErrorCode(found.error_code), f"group {group!r}") if found.error_code else None
 
-    answer = await _ask_coordinator(cluster, ask, refusal)
+    answer = await ask_until_ready(cluster, ask, refusal)
     return {
         (topic.name, int(partition.partition_index)): int(partition.committed_offset)
         for topic in answer.topics
@@ -333,7 +333,7 @@ async def delete_groups(cluster: Cluster, groups: Sequence[str]) -> Results:
 
         results[group] = None
         try:
-            await _ask_coordinator(cluster, ask, _error)
+            await ask_until_ready(cluster, ask, _error)
         except KafkaError as error:
             results[group] = error
     return results
@@ -354,7 +354,7 @@ async def delete_group_offsets(
         response: OffsetDeleteResponse = await channel.request(ApiKey.OFFSET_DELETE, group_id=group, topics=topics)
         return response
 
-    answer = await _ask_coordinator(cluster, ask, _error)
+    answer = await ask_until_ready(cluster, ask, _error)
     return {
         (topic.name, int(partition.partition_index)): _error(partition)
         for topic in answer.topics
@@ -362,11 +362,15 @@ async def delete_group_offsets(
     }
 
 
-async def _ask_coordinator(
-    cluster: Cluster, ask: Callable[[], Awaitable[T]], refusal: Callable[[T], KafkaError | None]
+async def ask_until_ready(
+    cluster: Cluster,
+    ask: Callable[[], Awaitable[T]],
+    refusal: Callable[[T], KafkaError | None] = lambda answer: None,
+    retried: Collection[ErrorCode] = RETRIED,
 ) -> T:
-    """Return the answer to ``ask``, which sends a request to a group's coordinator. It is repeated while no coordinator
-    is known or the coordinator loads the group. ``refusal``: returns the error in an answer. Raises KafkaError."""
+    """Return the answer to ``ask``, which sends a request. It is repeated for ``COORDINATOR_WAIT`` seconds while the
+    error is one of ``retried``, by default those of a coordinator that is not known or loads. ``refusal``: returns the
+    error in an answer. Raises KafkaError."""
     clock = cluster.runtime.clock
     deadline = clock.monotonic() + COORDINATOR_WAIT
     attempt = 0
@@ -378,7 +382,7 @@ async def _ask_coordinator(
                 return answer
         except KafkaError as failure:
             error = failure
-        if error.code not in RETRIED or clock.monotonic() > deadline:
+        if error.code not in retried or clock.monotonic() > deadline:
             raise error
         await cluster.pause(attempt)
         attempt += 1

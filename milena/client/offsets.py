@@ -12,6 +12,10 @@ from milena.protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from milena.protocol.apis import ListOffsetsResponse
 
+READ_UNCOMMITTED: Final = 0
+READ_COMMITTED: Final = 1
+"""Isolation levels: with read_committed a consumer reads up to the last stable offset, without the records of aborted
+transactions (KIP-98)."""
 EARLIEST: Final = -2
 LATEST: Final = -1
 MAX_TIMESTAMP: Final = -3
@@ -28,7 +32,7 @@ class FoundOffset(NamedTuple):
 
 
 async def find_offset(
-    cluster: Cluster, topic: str, partition: int, timestamp: int, *, isolation: int = 0
+    cluster: Cluster, topic: str, partition: int, timestamp: int, *, isolation: int = READ_UNCOMMITTED
 ) -> FoundOffset:
     """The offset for a time in ms, or for one of the above. Raises KafkaError, ChannelError."""
     channel, view, _ = await cluster.leader(topic, partition)

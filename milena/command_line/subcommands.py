@@ -18,6 +18,10 @@ COMMANDS = {
     "container": ("milena.commands.container:main", "run one node as Kafka's container image does"),
     "topic": ("milena.commands.topic:main", "create, list, describe, delete or alter topics, delete records"),
     "group": ("milena.commands.group:main", "list, describe and delete consumer groups, reset their offsets"),
+    "transactions": (
+        "milena.commands.transactions:main",
+        "list and describe transactions, find and abort hanging ones",
+    ),
     "elect": ("milena.commands.elect:main", "elect leaders of partitions: the preferred replicas, or uncleanly"),
     "reassign": ("milena.commands.reassign:main", "move replicas to other brokers: start, list, cancel"),
     "broker": ("milena.commands.broker:main", "list and configure brokers, unregister a broker"),

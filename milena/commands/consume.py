@@ -13,12 +13,15 @@ from milena.client import admin
 from milena.client.cluster import Cluster
 from milena.client.consumer import ConsumedRecord, Consumer
 from milena.client.group_consumer import GroupConsumer
-from milena.client.offsets import EARLIEST, LATEST, find_offset
+from milena.client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, find_offset
 from milena.command_line.errors import UsageError, UserError
 from milena.command_line.options import CommandLine, Option, Positional, Values
 from milena.commands.client import BOOTSTRAP, explain, run
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.errors import ErrorCode, KafkaError
+
+UNCOMMITTED = "read_uncommitted"
+ISOLATION_LEVELS = {UNCOMMITTED: READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
 
 COMMAND = CommandLine(
     "consume",
@@ -36,6 +39,12 @@ COMMAND = CommandLine(
             short="-G",
         ),
         Option("--rack", "this consumer's rack: brokers may select a replica there to serve it", "RACK", default=""),
+        Option(
+            "--isolation-level",
+            "read_uncommitted, or read_committed: without records of open and aborted transactions",
+            "LEVEL",
+            default=UNCOMMITTED,
+        ),
         Option("--partition", "read this partition alone", "N", convert=int, short="-p"),
         Option("--offset", "start here (with --partition)", "N", convert=int, short="-o"),
         Option("--max", "stop after N records", "N", convert=int, short="-c"),
@@ -63,6 +72,8 @@ def main(arguments: Sequence[str]) -> int:
     if values.help:
         print(COMMAND.help())
         return 0
+    if values.isolation_level not in ISOLATION_LEVELS:
+        raise UsageError(f"--isolation-level {values.isolation_level}: one of {', '.join(ISOLATION_LEVELS)}")
     if values.group and (values.partition is not None or values.exit):
         raise UsageError("--group cannot be combined with --partition or --exit")
     if values.offset is not None and values.partition is None:
@@ -77,12 +88,17 @@ async def consume(values: Values, cluster: Cluster) -> int:
     """Print the records of all partitions, or of one."""
     topic = await cluster.topic(values.topic, fresh=True)
     wanted = list(topic.partitions) if values.partition is None else [values.partition]
+    isolation = ISOLATION_LEVELS[values.isolation_level]
     ends = {}
     if values.exit:
-        ends = {number: (await find_offset(cluster, values.topic, number, LATEST)).offset for number in wanted}
+        ends = {
+            number: (await find_offset(cluster, values.topic, number, LATEST, isolation=isolation)).offset
+            for number in wanted
+        }
     if values.offset is not None:
         await check_offset(cluster, values.topic, values.partition, values.offset)
-    consumer = Consumer(cluster, reset="earliest" if values.from_beginning else "latest", rack=values.rack)
+    reset = "earliest" if values.from_beginning else "latest"
+    consumer = Consumer(cluster, reset=reset, rack=values.rack, isolation=isolation)
     consumer.assign({(values.topic, number): values.offset for number in wanted})
     printed = 0
     try:
@@ -141,7 +157,8 @@ async def consume_group(values: Values, cluster: Cluster) -> int:
     """Print records as a member of a group, and commit their offsets after printing them."""
     await cluster.topic(values.topic, fresh=True)
     reset = "earliest" if values.from_beginning else "latest"
-    consumer = GroupConsumer(cluster, values.group, [values.topic], reset=reset, rack=values.rack)
+    isolation = ISOLATION_LEVELS[values.isolation_level]
+    consumer = GroupConsumer(cluster, values.group, [values.topic], reset=reset, rack=values.rack, isolation=isolation)
     printed = 0
     try:
         while values.max is None or printed < values.max:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
+from milena.client.batches import Produced
 from milena.client.cluster import Cluster
 from milena.client.producer import Producer
+from milena.client.transactional import State, TransactionalProducer
 from milena.command_line.errors import UsageError
 from milena.command_line.options import CommandLine, Option, Positional, Values, key_value
 from milena.commands.client import BOOTSTRAP, run
@@ -32,10 +36,16 @@ COMMAND = CommandLine(
         Option("--header", "a header for every record", "NAME=VALUE", many=True, convert=key_value, short="-H"),
         Option("--compression", "none, gzip, snappy, lz4 or zstd", "CODEC", default="none", short="-z"),
         Option("--acks", "all (idempotent), 1 or 0", "ACKS", default="all"),
+        Option("--transactional-id", "write in a transaction, which is committed at the end of the input", "ID"),
+        Option("--commit-every", "commit after every N records too (with --transactional-id)", "N", convert=int),
         Option("--null", "write an empty value as null (a tombstone in compacted topics)"),
     ],
     positionals=[Positional("TOPIC", "the topic to write to")],
-    examples=["echo hello | milena produce greetings", "echo 'k1:v1' | milena produce -K : -z zstd orders"],
+    examples=[
+        "echo hello | milena produce greetings",
+        "echo 'k1:v1' | milena produce -K : -z zstd orders",
+        "milena produce --transactional-id import-1 orders < orders.txt",
+    ],
 )
 
 
@@ -46,6 +56,10 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if values.acks not in ACKS:
         raise UsageError(f"--acks {values.acks}: one of all, 1, 0")
+    if values.transactional_id is not None and ACKS[values.acks] != -1:
+        raise UsageError("--transactional-id needs --acks all")
+    if values.commit_every is not None and (values.transactional_id is None or values.commit_every < 1):
+        raise UsageError("--commit-every needs --transactional-id, and a number of at least 1")
     codecs = {codec.name.lower(): codec for codec in Codec}
     if values.compression not in codecs:
         raise UsageError(f"--compression {values.compression}: one of {', '.join(codecs)}")
@@ -53,34 +67,69 @@ def main(arguments: Sequence[str]) -> int:
 
 
 async def produce(values: Values, codec: Codec, cluster: Cluster) -> int:
-    """Send all lines and wait for their acknowledgements. Returns the exit code. Raises the KafkaError of the first
-    rejected record."""
+    """Send all lines and wait for their acknowledgements. Returns the exit code. Raises KafkaError."""
     if values.partition is not None:
         await check_partition(cluster, values.topic, values.partition)
+    if values.transactional_id is not None:
+        await produce_in_transactions(values, TransactionalProducer(cluster, values.transactional_id, codec=codec))
+        return 0
     acks = ACKS[values.acks]
     producer = Producer(cluster, acks=acks, idempotent=acks == -1, codec=codec)
-    headers = [(name, value.encode()) for name, value in values.header]
-    sent = []
     try:
-        async for line in lines(sys.stdin.fileno()):
-            key, value = split(line, values.key_separator)
-            future = await producer.enqueue(
-                values.topic,
-                None if values.null and not value else value,
-                key=key,
-                partition=values.partition,
-                headers=headers,
-            )
-            future.add_done_callback(retrieve_error)
-            sent.append(future)
-            while sent and sent[0].done():
-                sent.pop(0).result()
-        await asyncio.wait(sent) if sent else None
-        for future in sent:
-            future.result()
+        await send_lines(values, producer)
     finally:
         await producer.close()
     return 0
+
+
+async def produce_in_transactions(values: Values, producer: TransactionalProducer) -> None:
+    """Send all lines and commit. After an error the open transaction is aborted. Raises KafkaError."""
+
+    async def commit() -> None:
+        await producer.commit()
+        producer.begin()
+
+    try:
+        await producer.init()
+        producer.begin()
+        await send_lines(values, producer, commit)
+        await producer.commit()
+    except BaseException:
+        if producer.state in (State.OPEN, State.MUST_ABORT):
+            with suppress(KafkaError):  # the error that is raised explains more
+                await producer.abort()
+        raise
+    finally:
+        await producer.close()
+
+
+async def send_lines(
+    values: Values, producer: Producer | TransactionalProducer, commit: Callable[[], Awaitable[None]] | None = None
+) -> None:
+    """Send all lines and wait for their acknowledgements. ``commit`` is called after every --commit-every lines. Raises
+    the KafkaError of the first rejected record."""
+    headers = [(name, value.encode()) for name, value in values.header]
+    sent: deque[asyncio.Future[Produced]] = deque()
+    count = 0
+    async for line in lines(sys.stdin.fileno()):
+        key, value = split(line, values.key_separator)
+        future = await producer.enqueue(
+            values.topic,
+            None if values.null and not value else value,
+            key=key,
+            partition=values.partition,
+            headers=headers,
+        )
+        future.add_done_callback(retrieve_error)
+        sent.append(future)
+        while sent and sent[0].done():
+            sent.popleft().result()
+        count += 1
+        if commit is not None and values.commit_every and count % values.commit_every == 0:
+            await commit()
+    await asyncio.wait(sent) if sent else None
+    for future in sent:
+        future.result()
 
 
 def retrieve_error(future: asyncio.Future[T]) -> None:

@@ -14,6 +14,7 @@ from typing import Final
 from milena.client.cluster import Cluster, TopicView
 from milena.client.consumer import RESETS, ConsumedRecord, Consumer
 from milena.client.group_consumer import GroupConsumer
+from milena.commands.consume import ISOLATION_LEVELS, UNCOMMITTED
 from milena.protocol.errors import ErrorCode, KafkaError, retriable
 from milena.runtime.numbers import whole
 from milena.scripts.common.connection import BOOTSTRAP, COMMAND_CONFIG, SERVER, client_of, run, warn
@@ -50,7 +51,7 @@ PARSER: Final = Parser(
         Option("formatter", "The class that formats records.", "class"),
         Option("key-deserializer", "The class that reads keys.", "class"),
         Option("value-deserializer", "The class that reads values.", "class"),
-        Option("isolation-level", "read_uncommitted or read_committed: the same, without transactions.", "level"),
+        Option("isolation-level", "read_uncommitted, or read_committed: without aborted transactions.", "level"),
         Option("skip-message-on-error", "Continue after a record that cannot be formatted."),
         Option("command-property", "A property of the consumer.", "key=value"),
         Option("consumer-property", "DEPRECATED: use --command-property.", "key=value"),
@@ -103,7 +104,8 @@ def main(arguments: Sequence[str]) -> int:
     reset = reset_of(found, properties)
     output = Output(formatter(found), found.has("skip-message-on-error"), most_of(found))
     reading = partial(read_as_member, group) if group else read
-    body = partial(consume, found, properties | {"auto.offset.reset": reset}, output, reading)
+    chosen = properties | {"auto.offset.reset": reset, "isolation.level": isolation_of(found, properties)}
+    body = partial(consume, found, chosen, output, reading)
     try:
         code = run(client_of(found, properties, "console-consumer"), body)
     except ScriptError as error:
@@ -168,6 +170,18 @@ def reset_of(found: Found, properties: Mapping[str, str]) -> str:
     return given
 
 
+def isolation_of(found: Found, properties: Mapping[str, str]) -> str:
+    """Return the isolation level. Raises ScriptError."""
+    level: str = found.one("isolation-level") or properties.get("isolation.level", UNCOMMITTED)
+    if level not in ISOLATION_LEVELS:
+        raise ScriptError(
+            f"Invalid value {level} for configuration isolation.level: String must be one of: "
+            f"{', '.join(reversed(ISOLATION_LEVELS))}",
+            "org.apache.kafka.common.config.ConfigException",
+        )
+    return level
+
+
 def most_of(found: Found) -> int | None:
     most = found.one("max-messages", -1)
     return None if most == -1 else max(most, 0)
@@ -214,7 +228,8 @@ async def read(found: Found, properties: Mapping[str, str], output: Output, clus
     """Read partitions without a group: all of the topics, or the one of --partition. Raises KafkaError, ScriptError."""
     start = found.one("offset", properties["auto.offset.reset"]).lower()
     reset = start if start in RESETS else properties["auto.offset.reset"]
-    consumer = Consumer(cluster, reset=reset, rack=properties.get("client.rack", ""))
+    isolation = ISOLATION_LEVELS[properties["isolation.level"]]
+    consumer = Consumer(cluster, reset=reset, rack=properties.get("client.rack", ""), isolation=isolation)
 
     async def assign() -> None:
         topics = await topics_of(found, cluster)
@@ -246,6 +261,7 @@ async def read_as_member(
         instance_id=properties.get("group.instance.id"),
         auto_commit=properties.get("enable.auto.commit", "true").strip().lower() != "false",
         rack=properties.get("client.rack", ""),
+        isolation=ISOLATION_LEVELS[properties["isolation.level"]],
     )
     try:
         await print_all(found, output, consumer.poll, cluster)

@@ -16,7 +16,7 @@ from milena.commands.produce import lines, retrieve_error
 from milena.protocol.errors import KafkaError
 from milena.protocol.records.compression import Codec
 from milena.scripts.common.connection import BOOTSTRAP, CONFIG, SERVER, client_of, properties_of, run, warn
-from milena.scripts.common.failures import PACKAGE, ScriptError, kind_of, text_of
+from milena.scripts.common.failures import ScriptError, kind_of, text_of
 from milena.scripts.common.options import Found, Option, Parser, key_values, number
 
 ACKS: Final = {"all": -1, "-1": -1, "0": 0, "1": 1}
@@ -258,7 +258,8 @@ def acks_of(found: Found, properties: Mapping[str, str]) -> int:
         )
     if properties.get("transactional.id"):
         raise ScriptError(
-            "transactional.id is not supported: there are no transactions yet", f"{PACKAGE}.UnsupportedVersionException"
+            f"Cannot add partition {found.one('topic')}-0 to transaction before completing a call to initTransactions",
+            "java.lang.IllegalStateException",
         )
     return ACKS[text]
 

@@ -15,6 +15,7 @@ MODULES: Final = {
     "kafka-get-offsets": "get_offsets",
     "kafka-cluster": "cluster_tool",
     "kafka-features": "features_tool",
+    "kafka-transactions": "transactions_tool",
     "kafka-metadata-quorum": "quorum",
     "kafka-log-dirs": "log_dirs",
     "kafka-delete-records": "delete_records",

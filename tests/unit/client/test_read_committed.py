@@ -60,7 +60,7 @@ def test_a_committed_transaction_before_an_aborted_one_is_read() -> None:
     assert read([AbortedTransaction(FIRST, 2)], *log) == ([b"a"], 4)
 
 
-def test_interleaved_transactions_are_told_apart_by_their_producers() -> None:
+def test_interleaved_transactions_are_separated_by_their_producers() -> None:
     log = (
         batch(0, FIRST, b"a"),
         batch(1, SECOND, b"x"),

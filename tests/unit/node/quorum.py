@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 from milena.config.node_config import NodeConfig
@@ -79,6 +79,8 @@ class Leader:
         return {ApiKey.FETCH: (4, self.newest_fetch), ApiKey.FETCH_SNAPSHOT: (0, 1), ApiKey.API_VERSIONS: (0, 4)}
 
     newest_api_versions = 4
+    features: ClassVar[dict[str, int]] = {}
+    features_epoch = -1
 
     def append(self, *records: MetadataRecord, commit: bool = True) -> None:
         """One batch; with ``commit`` it counts as committed."""

@@ -1,0 +1,302 @@
+"""`milena transactions`: list and describe transactions, find and abort hanging ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Final
+
+from milena.client.batches import ProducerIdAndEpoch
+from milena.client.cluster import Cluster
+from milena.client.transactions import (
+    ActiveProducer,
+    OpenTransaction,
+    TransactionDescription,
+    TransactionListing,
+    abort_transaction,
+    describe_producers,
+    describe_transaction,
+    fence_producer,
+    find_hanging,
+    list_transactions,
+)
+from milena.command_line.errors import UsageError, UserError
+from milena.command_line.options import CommandLine, Option, Positional, Values
+from milena.command_line.table import say, show_json
+from milena.commands.client import BOOTSTRAP, JSON, run_one_of
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.types import ProducerEpoch, ProducerId, TopicPartition
+from milena.runtime.printable import printable
+
+MINUTE: Final = 60_000
+LISTED: Final = ("TransactionalId", "Coordinator", "ProducerId", "TransactionState")
+DESCRIBED: Final = (
+    "CoordinatorId",
+    "TransactionalId",
+    "ProducerId",
+    "ProducerEpoch",
+    "TransactionState",
+    "TransactionTimeoutMs",
+    "CurrentTransactionStartTimeMs",
+    "TransactionDurationMs",
+    "TopicPartitions",
+)
+PRODUCERS: Final = (
+    "ProducerId",
+    "ProducerEpoch",
+    "LatestCoordinatorEpoch",
+    "LastSequence",
+    "LastTimestamp",
+    "CurrentTransactionStartOffset",
+)
+HANGING: Final = (
+    "Topic",
+    "Partition",
+    "ProducerId",
+    "ProducerEpoch",
+    "CoordinatorEpoch",
+    "StartOffset",
+    "LastTimestamp",
+    "Duration(min)",
+)
+"""The columns of Kafka's TransactionsCommand."""
+NONE: Final = "None"
+
+TOPIC = Option("--topic", "the topic", "TOPIC")
+PARTITION = Option("--partition", "the number of the partition", "N", convert=int)
+BROKER = Option("--broker-id", "ask the replica on this broker instead of the leader", "ID", convert=int)
+
+LIST = CommandLine(
+    "transactions list",
+    "List the transactional ids of all coordinators.",
+    [
+        BOOTSTRAP,
+        JSON,
+        Option("--state", "only in this state, such as Ongoing; may be repeated", "STATE", many=True),
+        Option("--producer-id", "only of this producer id; may be repeated", "ID", many=True, convert=int),
+        Option("--duration-filter", "only transactions open for longer than this", "MS", convert=int, default=-1),
+        Option("--transactional-id-pattern", "only ids that match this regular expression", "PATTERN"),
+    ],
+    examples=["milena transactions list --state Ongoing --duration-filter 60000"],
+)
+DESCRIBE = CommandLine(
+    "transactions describe",
+    "Show the state of a transactional id, and the partitions of its transaction.",
+    [BOOTSTRAP, JSON],
+    [Positional("TRANSACTIONAL_ID", "the transactional id")],
+    ["milena transactions describe payments"],
+)
+DESCRIBE_PRODUCERS = CommandLine(
+    "transactions describe-producers",
+    "Show the producers that a partition keeps the state of, and where their open transactions begin.",
+    [BOOTSTRAP, JSON, TOPIC, PARTITION, BROKER],
+    examples=["milena transactions describe-producers --topic orders --partition 0"],
+)
+FIND_HANGING = CommandLine(
+    "transactions find-hanging",
+    "Find transactions that no coordinator will end: they hold back read_committed consumers until they are aborted.",
+    [
+        BOOTSTRAP,
+        JSON,
+        TOPIC,
+        PARTITION,
+        Option("--broker-id", "only partitions with a replica on this broker, and as seen by it", "ID", convert=int),
+        Option(
+            "--max-transaction-timeout",
+            "only transactions whose last record is older than this",
+            "MINUTES",
+            convert=int,
+            default=15,
+        ),
+    ],
+    examples=["milena transactions find-hanging --topic orders", "milena transactions find-hanging --broker-id 1"],
+)
+ABORT = CommandLine(
+    "transactions abort",
+    "Abort a hanging transaction in one partition: the one that begins at --start-offset, or, without looking it up,\n"
+    "that of a producer id and epoch. An ongoing transaction is ended with force-terminate instead.",
+    [
+        BOOTSTRAP,
+        TOPIC,
+        PARTITION,
+        Option("--start-offset", "the first offset of the transaction", "OFFSET", convert=int),
+        Option("--producer-id", "the producer id", "ID", convert=int),
+        Option("--producer-epoch", "its epoch", "EPOCH", convert=int),
+        Option("--coordinator-epoch", "the epoch of the coordinator", "EPOCH", convert=int),
+    ],
+    examples=["milena transactions abort --topic orders --partition 0 --start-offset 1234"],
+)
+FORCE_TERMINATE = CommandLine(
+    "transactions force-terminate",
+    "Abort the open transaction of a transactional id, and fence its producer.",
+    [BOOTSTRAP],
+    [Positional("TRANSACTIONAL_ID", "the transactional id")],
+    ["milena transactions force-terminate payments"],
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    commands = {
+        "list": (LIST, list_all),
+        "describe": (DESCRIBE, describe),
+        "describe-producers": (DESCRIBE_PRODUCERS, producers),
+        "find-hanging": (FIND_HANGING, hanging),
+        "abort": (ABORT, abort),
+        "force-terminate": (FORCE_TERMINATE, force_terminate),
+    }
+    return run_one_of("transactions", commands, arguments)
+
+
+async def list_all(values: Values, cluster: Cluster) -> int:
+    listed = await list_transactions(
+        cluster,
+        states=values.state,
+        producer_ids=values.producer_id,
+        longer_than_ms=values.duration_filter,
+        pattern=values.transactional_id_pattern,
+    )
+    if values.json:
+        show_json([one._asdict() for one in listed])
+    else:
+        print_table(LISTED, [row_of_listing(one) for one in listed])
+    return 0
+
+
+async def describe(values: Values, cluster: Cluster) -> int:
+    try:
+        found = await describe_transaction(cluster, values.transactional_id)
+    except KafkaError as error:
+        if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            raise
+        raise UserError(f"no coordinator knows the transactional id {values.transactional_id}") from None
+    if values.json:
+        partitions = [{"topic": topic, "partition": number} for topic, number in found.partitions]
+        show_json(asdict(found) | {"partitions": partitions})
+    else:
+        print_table(DESCRIBED, [row_of_description(found, cluster.runtime.clock.time_ms())])
+    return 0
+
+
+async def producers(values: Values, cluster: Cluster) -> int:
+    found = await describe_producers(cluster, partition_of(values), values.broker_id)
+    if values.json:
+        show_json([one._asdict() for one in found])
+    else:
+        print_table(PRODUCERS, found)
+    return 0
+
+
+async def hanging(values: Values, cluster: Cluster) -> int:
+    if values.topic is None and values.partition is not None:
+        raise UsageError("--partition needs --topic")
+    if values.topic is None and values.broker_id is None:
+        raise UsageError("milena transactions find-hanging needs --topic or --broker-id")
+    partitions = await partitions_to_search(cluster, values.topic, values.partition, values.broker_id)
+    found = await find_hanging(
+        cluster, partitions, open_for_ms=values.max_transaction_timeout * MINUTE, broker=values.broker_id
+    )
+    if values.json:
+        show_json([{"topic": topic, "partition": number} | one._asdict() for (topic, number), one in found])
+    else:
+        now = cluster.runtime.clock.time_ms()
+        print_table(HANGING, [row_of_hanging(one, now) for one in found])
+    return 0
+
+
+async def partitions_to_search(
+    cluster: Cluster, topic: str | None, partition: int | None, broker: int | None
+) -> list[TopicPartition]:
+    """Return a partition, or the partitions of a topic or of all topics that have a replica on ``broker``. Raises
+    KafkaError."""
+    if topic is not None and partition is not None:
+        return [(topic, partition)]
+    if topic is not None:
+        views = [await cluster.topic(topic, fresh=True)]
+    else:
+        views = list((await cluster.metadata(None)).topics.values())
+    return [
+        (view.name, number)
+        for view in sorted(views, key=lambda view: view.name)
+        for number, info in sorted(view.partitions.items())
+        if broker is None or broker in info.replicas
+    ]
+
+
+async def abort(values: Values, cluster: Cluster) -> int:
+    topic, number = partition = partition_of(values)
+    if values.start_offset is not None:
+        producer = await producer_at(cluster, partition, values.start_offset)
+    else:
+        options = ("producer_id", "producer_epoch", "coordinator_epoch")
+        if any(getattr(values, option) is None for option in options):
+            raise UsageError(
+                "milena transactions abort needs --start-offset, or --producer-id, --producer-epoch and "
+                "--coordinator-epoch"
+            )
+        identity = (values.producer_id, values.producer_epoch, values.coordinator_epoch)
+        producer = ActiveProducer(*identity, last_sequence=-1, last_timestamp=-1, start_offset=None)
+    await abort_of(cluster, partition, producer)
+    say(f"{topic}-{number}: aborted the transaction of producer id {producer.producer_id}")
+    return 0
+
+
+async def producer_at(cluster: Cluster, partition: TopicPartition, start: int) -> ActiveProducer:
+    """Return the producer whose open transaction begins at an offset. Raises UserError if there is none."""
+    for producer in await describe_producers(cluster, partition):
+        if producer.start_offset == start:
+            return producer
+    raise UserError(
+        f"Could not find any open transactions starting at offset {start} on partition {partition[0]}-{partition[1]}"
+    )
+
+
+async def abort_of(cluster: Cluster, partition: TopicPartition, producer: ActiveProducer) -> None:
+    """Abort the transaction of a producer in a partition. Before the first marker the coordinator's epoch is unknown;
+    0 is not above any."""
+    identity = ProducerIdAndEpoch(ProducerId(producer.producer_id), ProducerEpoch(producer.producer_epoch))
+    await abort_transaction(cluster, partition, identity, max(producer.coordinator_epoch, 0))
+
+
+async def force_terminate(values: Values, cluster: Cluster) -> int:
+    await fence_producer(cluster, values.transactional_id)
+    say(f"{values.transactional_id}: the transaction is aborted and the producer fenced")
+    return 0
+
+
+def partition_of(values: Values) -> TopicPartition:
+    """Return the partition of --topic and --partition. Raises UsageError if one of them is missing."""
+    if values.topic is None or values.partition is None:
+        raise UsageError("--topic and --partition are needed")
+    return values.topic, values.partition
+
+
+def row_of_listing(one: TransactionListing) -> tuple[object, ...]:
+    return one.transactional_id, one.coordinator, one.producer_id, one.state
+
+
+def row_of_description(one: TransactionDescription, now_ms: int) -> tuple[object, ...]:
+    times = (None, None) if one.start_ms is None else (one.start_ms, now_ms - one.start_ms)
+    partitions = ",".join(f"{topic}-{number}" for topic, number in one.partitions)
+    identity = (one.coordinator, one.transactional_id, one.producer_id, one.producer_epoch)
+    return *identity, one.state, one.timeout_ms, *times, partitions
+
+
+def row_of_hanging(one: OpenTransaction, now_ms: int) -> tuple[object, ...]:
+    producer = one.producer
+    minutes = (now_ms - producer.last_timestamp) // MINUTE
+    identity = (producer.producer_id, producer.producer_epoch, producer.coordinator_epoch)
+    return *one.partition, *identity, producer.start_offset, producer.last_timestamp, minutes
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a table as Kafka's tool does."""
+    for line in table(columns, rows):
+        print(line)
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    """Return the lines of a table: columns padded to their longest value, each followed by a tab. Control characters in
+    the values are escaped."""
+    texts = [columns, *([NONE if value is None else printable(str(value)) for value in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    return ["".join(f"{text:<{width}}\t" for text, width in zip(row, widths, strict=True)) for row in texts]

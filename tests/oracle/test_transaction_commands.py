@@ -96,8 +96,9 @@ def test_a_hanging_transaction_is_found_and_aborted(bootstrap: str, made: str) -
     assert said == f"{made}-0: aborted the transaction of producer id {found['producer_id']}\n"
     assert milena(*held, *server).out == "behind\n"
     assert json.loads(milena("transactions", "find-hanging", "--topic", made, "--json", *server).out) == []
-    [producer] = json.loads(milena("transactions", "describe-producers", *where, "--json", *server).out)[:1]
-    assert (producer["producer_id"], producer["start_offset"]) == (found["producer_id"], None)
+    producers = json.loads(milena("transactions", "describe-producers", *where, "--json", *server).out)
+    assert {one["start_offset"] for one in producers} == {None}
+    assert found["producer_id"] in {one["producer_id"] for one in producers}
 
 
 def test_an_open_transaction_is_ended_by_its_id(bootstrap: str, made: str) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from milena.client.cluster import Cluster
-from milena.client.offsets import EARLIEST, LATEST, READ_UNCOMMITTED, find_offset
+from milena.client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, find_offset
 from milena.node.links.outgoing import Channel, ChannelError
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError, retriable
@@ -83,10 +83,11 @@ class Consumer:
         min_bytes: int = 1,
         partition_bytes: int = PARTITION_BYTES,
         rack: str = "",
-        isolation: int = READ_UNCOMMITTED,
+        committed: bool = False,
     ) -> None:
         """``rack``: the consumer's rack; a leader with a replica selector directs it to a replica in the same rack.
-        ``isolation``: READ_UNCOMMITTED or READ_COMMITTED."""
+        ``committed``: read without the records of aborted transactions, up to the last stable offset (KIP-98:
+        read_committed)."""
         if reset is not None and reset not in RESETS:
             raise ValueError(f"reset must be one of {', '.join(RESETS)} or None, not {reset!r}")
         self._cluster = cluster
@@ -95,7 +96,7 @@ class Consumer:
         self._min_bytes = min_bytes
         self._partition_bytes = partition_bytes
         self._rack = rack
-        self._isolation = isolation
+        self._isolation = READ_COMMITTED if committed else READ_UNCOMMITTED
         self._tasks = cluster.runtime.new_tasks("consumer")
         self._assigned: dict[TopicPartition, _Assigned] = {}
         self._arrived = asyncio.Event()

@@ -8,7 +8,6 @@ from typing import Final
 from milena.client.cluster import Cluster
 from milena.client.consumer import ConsumedRecord, Consumer
 from milena.client.membership import GroupMetadata, Membership
-from milena.client.offsets import READ_UNCOMMITTED
 from milena.protocol.errors import KafkaError
 from milena.protocol.types import TopicPartition
 
@@ -21,7 +20,7 @@ class GroupConsumer:
     """``poll`` joins, rejoins after a rebalance, and reads. ``assigned`` is called with each new assignment.
 
     Without ``auto_commit`` the caller commits. With it, the records that earlier polls returned are committed before a
-    rebalance, on ``close``, and every ``commit_interval`` seconds. ``isolation`` as in ``Consumer``.
+    rebalance, on ``close``, and every ``commit_interval`` seconds. ``committed`` as in ``Consumer``.
     """
 
     def __init__(
@@ -37,11 +36,11 @@ class GroupConsumer:
         auto_commit: bool = True,
         commit_interval: float = 5.0,
         rack: str = "",
-        isolation: int = READ_UNCOMMITTED,
+        committed: bool = False,
         assigned: Callable[[list[TopicPartition]], None] = lambda partitions: None,
     ) -> None:
         self._clock = cluster.runtime.clock
-        self._consumer = Consumer(cluster, reset=reset, rack=rack, isolation=isolation)
+        self._consumer = Consumer(cluster, reset=reset, rack=rack, committed=committed)
         self._membership = Membership(
             cluster,
             group,

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
-"""Isolation levels: with read_committed a consumer reads up to the last stable offset, without the records of aborted
-transactions (KIP-98)."""
+"""Isolation levels (KIP-98)."""
 EARLIEST: Final = -2
 LATEST: Final = -1
 MAX_TIMESTAMP: Final = -3

@@ -20,8 +20,7 @@ from milena.commands.client import BOOTSTRAP, explain, run
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.errors import ErrorCode, KafkaError
 
-UNCOMMITTED = "read_uncommitted"
-ISOLATION_LEVELS = {UNCOMMITTED: READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
+UNCOMMITTED, COMMITTED = ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
 
 COMMAND = CommandLine(
     "consume",
@@ -88,7 +87,8 @@ async def consume(values: Values, cluster: Cluster) -> int:
     """Print the records of all partitions, or of one."""
     topic = await cluster.topic(values.topic, fresh=True)
     wanted = list(topic.partitions) if values.partition is None else [values.partition]
-    isolation = ISOLATION_LEVELS[values.isolation_level]
+    committed = values.isolation_level == COMMITTED
+    isolation = READ_COMMITTED if committed else READ_UNCOMMITTED
     ends = {}
     if values.exit:
         ends = {
@@ -98,7 +98,7 @@ async def consume(values: Values, cluster: Cluster) -> int:
     if values.offset is not None:
         await check_offset(cluster, values.topic, values.partition, values.offset)
     reset = "earliest" if values.from_beginning else "latest"
-    consumer = Consumer(cluster, reset=reset, rack=values.rack, isolation=isolation)
+    consumer = Consumer(cluster, reset=reset, rack=values.rack, committed=committed)
     consumer.assign({(values.topic, number): values.offset for number in wanted})
     printed = 0
     try:
@@ -157,8 +157,8 @@ async def consume_group(values: Values, cluster: Cluster) -> int:
     """Print records as a member of a group, and commit their offsets after printing them."""
     await cluster.topic(values.topic, fresh=True)
     reset = "earliest" if values.from_beginning else "latest"
-    isolation = ISOLATION_LEVELS[values.isolation_level]
-    consumer = GroupConsumer(cluster, values.group, [values.topic], reset=reset, rack=values.rack, isolation=isolation)
+    committed = values.isolation_level == COMMITTED
+    consumer = GroupConsumer(cluster, values.group, [values.topic], reset=reset, rack=values.rack, committed=committed)
     printed = 0
     try:
         while values.max is None or printed < values.max:

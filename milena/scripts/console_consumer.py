@@ -14,7 +14,7 @@ from typing import Final
 from milena.client.cluster import Cluster, TopicView
 from milena.client.consumer import RESETS, ConsumedRecord, Consumer
 from milena.client.group_consumer import GroupConsumer
-from milena.commands.consume import ISOLATION_LEVELS, UNCOMMITTED
+from milena.commands.consume import COMMITTED, ISOLATION_LEVELS, UNCOMMITTED
 from milena.protocol.errors import ErrorCode, KafkaError, retriable
 from milena.runtime.numbers import whole
 from milena.scripts.common.connection import BOOTSTRAP, COMMAND_CONFIG, SERVER, client_of, run, warn
@@ -228,8 +228,8 @@ async def read(found: Found, properties: Mapping[str, str], output: Output, clus
     """Read partitions without a group: all of the topics, or the one of --partition. Raises KafkaError, ScriptError."""
     start = found.one("offset", properties["auto.offset.reset"]).lower()
     reset = start if start in RESETS else properties["auto.offset.reset"]
-    isolation = ISOLATION_LEVELS[properties["isolation.level"]]
-    consumer = Consumer(cluster, reset=reset, rack=properties.get("client.rack", ""), isolation=isolation)
+    committed = properties["isolation.level"] == COMMITTED
+    consumer = Consumer(cluster, reset=reset, rack=properties.get("client.rack", ""), committed=committed)
 
     async def assign() -> None:
         topics = await topics_of(found, cluster)
@@ -261,7 +261,7 @@ async def read_as_member(
         instance_id=properties.get("group.instance.id"),
         auto_commit=properties.get("enable.auto.commit", "true").strip().lower() != "false",
         rack=properties.get("client.rack", ""),
-        isolation=ISOLATION_LEVELS[properties["isolation.level"]],
+        committed=properties["isolation.level"] == COMMITTED,
     )
     try:
         await print_all(found, output, consumer.poll, cluster)

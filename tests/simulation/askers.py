@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 from uuid import UUID
 
+from milena.client.transactional import TransactionalProducer
 from milena.lab.cluster import SimulatedCluster
 from milena.node.api import Caller, RequestContext
 from milena.node.serving.dispatch import Dispatcher
@@ -35,11 +36,13 @@ FIXED: dict[str, Any] = {
     "session_epoch": -1,
     "session_id": 0,
     "session_timeout": 10_000,
-    "transactional_id": None,
+    "producer_epoch": 0,
     "generation_id_or_member_epoch": -1,
     "group_instance_id": None,
     "current_leader_epoch": -1,
 }
+WITHOUT_TRANSACTION = (ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID)
+"""APIs that are asked without a transactional id."""
 NUMBERED = frozenset({"partition", "partition_index", "partition_indexes", "partitions", "partition_id"})
 
 
@@ -115,6 +118,8 @@ class Asker:
             # Only the elements of the long array have numbers; a topic with one partition has number 0.
             if number is not None and name in NUMBERED and not self._is_long(path, name):
                 return 0
+            if name == "transactional_id" and key in WITHOUT_TRANSACTION:
+                return None
             return self.value(elements, name, kind, number)
 
         data = request_header(key, version, 1, "asker") + body(key, version, path, count, leaf, lambda at: at)
@@ -135,7 +140,8 @@ class Asker:
 
 
 async def prepare(cluster: SimulatedCluster) -> None:
-    """Create the topics that the requests name."""
+    """Create the topics and the transactional ids that the requests name: of a number each, which is also the producer
+    id."""
     topics = [{"name": f"t{at}", "num_partitions": 1} for at in range(SIZES[-1])]
     topics.append({"name": BIG, "num_partitions": SIZES[-1]})
     async with cluster.client() as client:
@@ -147,3 +153,8 @@ async def prepare(cluster: SimulatedCluster) -> None:
     assert not any(topic.error_code for topic in answer.topics)
     while cluster.brokers[1].partitions.find(BIG, SIZES[-1] - 1) is None:  # noqa: ASYNC110
         await asyncio.sleep(0.1)
+    async with cluster.client() as client:
+        for at in range(SIZES[-1]):
+            producer = TransactionalProducer(client, f"t{at}")
+            assert (await producer.init()).producer_id == at
+            await producer.close()

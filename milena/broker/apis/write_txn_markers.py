@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from milena.config.node_config import NodeConfig
     from milena.protocol.apis import (
         WritableTxnMarker,
+        WritableTxnMarkerPartitionResultFields,
         WritableTxnMarkerResultFields,
+        WritableTxnMarkerTopicResultFields,
         WriteTxnMarkersRequest,
         WriteTxnMarkersResponseFields,
     )
@@ -74,14 +76,31 @@ def handle(node: Needs, ctx: RequestContext, request: WriteTxnMarkersRequest) ->
 
 
 def failed(ctx: RequestContext, request: WriteTxnMarkersRequest, error: KafkaError) -> WriteTxnMarkersResponseFields:
-    results = {marker.producer_id: dict.fromkeys(_partitions(marker), error.code) for marker in request.markers}
-    return {"markers": [_fields(producer_id, partitions) for producer_id, partitions in results.items()]}
+    markers: list[WritableTxnMarkerResultFields] = []
+    for marker in request.markers:
+        topics: dict[str, list[WritableTxnMarkerPartitionResultFields]] = {}
+        for topic, index in _partitions(marker):
+            topics.setdefault(topic, []).append({"partition_index": index, "error_code": int(error.code)})
+        markers.append(_marker_result(marker.producer_id, topics))
+    return {"markers": markers}
 
 
 def _partitions(marker: WritableTxnMarker) -> Iterator[TopicPartition]:
     for topic in marker.topics:
         for index in topic.partition_indexes:
             yield topic.name, index
+
+
+class _Commit:
+    """The markers that one leadership of a partition has appended: they are committed once the last one is."""
+
+    __slots__ = ("append", "markers")
+
+    def __init__(self, append: PendingAppend) -> None:
+        self.append = append
+        """The last one."""
+        self.markers: list[tuple[_Results, TopicPartition]] = []
+        """Where their results belong."""
 
 
 class _Writing:
@@ -91,20 +110,17 @@ class _Writing:
         self._node = node
         self._ctx = ctx
         self._results: dict[ProducerId, _Results] = {}
-        self._pending: list[tuple[_Results, TopicPartition, PendingAppend]] = []
-        """The appends that are not committed yet."""
+        self._pending: dict[tuple[Partition, int], _Commit] = {}
+        """The appends that are not committed yet, by partition and its term."""
         self._waits = 1
         """The number of events before the response: the commit of the appends, and the group coordinator's answers."""
         self._marker: EndMarkerRequest
         self._batch: bytes
-        self._written: _Results
-        """The results of the current marker."""
+        self._written: set[TopicPartition]
+        """The partitions of the current marker so far."""
 
     def begin(self, marker: WritableTxnMarker) -> None:
-        """Make ``marker`` the current one. Raises KafkaError if it has no producer id or epoch: as in Kafka the request
-        then fails, and the markers before it are in the logs."""
-        if marker.producer_id < 0 or marker.producer_epoch < 0:
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a marker needs a producer id and an epoch")
+        """Make ``marker`` the current one."""
         self._marker = end = EndMarkerRequest(
             ProducerId(marker.producer_id),
             ProducerEpoch(marker.producer_epoch),
@@ -113,13 +129,13 @@ class _Writing:
             get(marker, "transaction_version", 0),
         )
         self._batch = end.batch(self._node.runtime.clock.time_ms())
-        self._written = {}
+        self._written = set()
 
     def write(self, partition: TopicPartition) -> None:
         """Append the current marker to a partition. A partition that the marker names again is skipped."""
         if partition in self._written:
             return
-        self._written[partition] = ErrorCode.NONE
+        self._written.add(partition)
         results = self._results.setdefault(self._marker.producer_id, {})
         results[partition] = ErrorCode.NONE
         try:
@@ -129,19 +145,22 @@ class _Writing:
                 ended = partial(self._ended_in_groups, results, partition)
                 self._node.groups.complete_transaction(hosted.index, self._marker, ended)
                 return
-            appended = self._append(hosted)
+            append = self._append(hosted)
         except KafkaError as error:
             results[partition] = error.code
             return
-        if not appended.check():
-            self._pending.append((results, partition, appended))
-        elif appended.error:
-            results[partition] = appended.error
+        if append.check():
+            if append.error:
+                results[partition] = append.error
+            return
+        commit = self._pending.setdefault((hosted, append.term), _Commit(append))
+        commit.append = append
+        commit.markers.append((results, partition))
 
     def wait(self) -> None:
         """Respond when all markers are committed."""
         node = self._node
-        pending = [append for _, _, append in self._pending if not append.check()]
+        pending = [commit.append for commit in self._pending.values() if not commit.append.check()]
         if not pending:
             self._committed()
             return
@@ -151,10 +170,12 @@ class _Writing:
 
     def _find(self, partition: TopicPartition) -> Partition:
         """Look up a partition. Raises KafkaError: as in Kafka UNKNOWN_TOPIC_OR_PARTITION also if only other brokers
-        host it or its log directory is offline."""
+        host it or its log directory is offline, and UNKNOWN_SERVER_ERROR if the marker has no producer id or epoch."""
         found = self._node.partitions.find(*partition)
         if found is None or found.log is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if self._marker.producer_id < 0 or self._marker.producer_epoch < 0:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
         return self._node.partitions.get_for_write(*partition)
 
     def _append(self, partition: Partition) -> PendingAppend:
@@ -169,9 +190,10 @@ class _Writing:
         return PendingAppend(partition, partition.term, Offset(info.last_offset + 1))
 
     def _committed(self) -> None:
-        for results, partition, append in self._pending:
-            if append.error:
-                results[partition] = append.error
+        for commit in self._pending.values():
+            if commit.append.error:
+                for results, partition in commit.markers:
+                    results[partition] = commit.append.error
         self._pending.clear()
         self._ended()
 
@@ -188,23 +210,21 @@ class _Writing:
         budget = YieldBudget()
         markers: list[WritableTxnMarkerResultFields] = []
         for producer_id, results in self._results.items():
-            markers.append(_fields(producer_id, results))
-            if budget.spend(1 + len(results)):
+            topics: dict[str, list[WritableTxnMarkerPartitionResultFields]] = {}
+            for (topic, index), error in results.items():
+                topics.setdefault(topic, []).append({"partition_index": index, "error_code": int(error)})
+                if budget.spend(1):
+                    yield
+            markers.append(_marker_result(producer_id, topics))
+            if budget.spend(1):
                 yield
         self._ctx.respond_fields(markers=markers)
 
 
-def _fields(producer_id: int, results: _Results) -> WritableTxnMarkerResultFields:
-    topics: dict[str, list[tuple[int, ErrorCode]]] = {}
-    for (topic, index), error in results.items():
-        topics.setdefault(topic, []).append((index, error))
-    return {
-        "producer_id": producer_id,
-        "topics": [
-            {
-                "name": topic,
-                "partitions": [{"partition_index": index, "error_code": int(error)} for index, error in partitions],
-            }
-            for topic, partitions in topics.items()
-        ],
-    }
+def _marker_result(
+    producer_id: int, topics: dict[str, list[WritableTxnMarkerPartitionResultFields]]
+) -> WritableTxnMarkerResultFields:
+    named: list[WritableTxnMarkerTopicResultFields] = [
+        {"name": topic, "partitions": partitions} for topic, partitions in topics.items()
+    ]
+    return {"producer_id": producer_id, "topics": named}

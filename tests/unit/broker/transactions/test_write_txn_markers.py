@@ -280,12 +280,12 @@ def test_the_last_marker_of_a_producer_determines_the_result(bench: Bench) -> No
     assert codes == {("t", 0): ErrorCode.INVALID_PRODUCER_EPOCH} and len(controls(partition)) == 1
 
 
-def test_a_marker_without_a_producer_is_an_error_of_the_request(bench: Bench) -> None:
-    bench.led()
-    for wrong in (marker(("t", 0), producer=-1), marker(("t", 0), epoch=-1)):
-        with pytest.raises(KafkaError) as caught:
-            ask(bench, wrong)
-        assert caught.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+@pytest.mark.parametrize(("producer", "epoch"), [(-1, 0), (PRODUCER, -1)])
+def test_a_marker_without_a_producer_is_refused(bench: Bench, producer: int, epoch: int) -> None:
+    partition = bench.led()
+    answer = ask(bench, marker(("t", 0), producer=OTHER_PRODUCER), marker(("t", 0), producer=producer, epoch=epoch))
+    refused = answer.results[producer]
+    assert refused == {("t", 0): ErrorCode.UNKNOWN_SERVER_ERROR} and len(controls(partition)) == 1
 
 
 def test_an_error_of_the_request_is_that_of_all_partitions() -> None:
@@ -357,9 +357,30 @@ def test_appends_before_a_yield_may_be_truncated_since(bench: Bench) -> None:
     asked = Asked(bench, *[marker(("t", 0), producer=producer) for producer in range(APPENDS_PER_YIELD)])
     next(iter(asked.work))
     partition.become(led_by(2, replicas=(1, 2, 3), leader_epoch=1))
+    partition.become(led_by(ME, replicas=(1, 2, 3), isr=(1, 2, 3), leader_epoch=2))
     run_now(asked.work)
-    codes = {error for found in asked.results.values() for error in found.values()}
-    assert codes == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    for node in (2, 3):
+        fetch(bench, partition, node, APPENDS_PER_YIELD)
+    first, last = (list(asked.results[producer].values()) for producer in (0, APPENDS_PER_YIELD - 1))
+    assert (first, last) == ([ErrorCode.NOT_LEADER_OR_FOLLOWER], [ErrorCode.NONE])
+
+
+def test_all_markers_of_a_partition_wait_for_the_last_one(bench: Bench) -> None:
+    partition = led(bench)
+    answer = ask(bench, *[marker(("t", 0), producer=producer) for producer in range(3)])
+    for node in (2, 3):
+        fetch(bench, partition, node, 2)
+    assert not answer.answered
+    for node in (2, 3):
+        fetch(bench, partition, node, 3)
+    assert answer.results == {producer: {("t", 0): ErrorCode.NONE} for producer in range(3)}
+
+
+def test_if_the_last_marker_of_a_partition_is_not_committed_none_counts(bench: Bench) -> None:
+    led(bench)
+    answer = ask(bench, *[marker(("t", 0), producer=producer) for producer in range(3)])
+    bench.clock.advance(bench.config.get_int("request.timeout.ms") / 1000)
+    assert answer.results == {producer: {("t", 0): ErrorCode.REQUEST_TIMED_OUT} for producer in range(3)}
 
 
 def test_a_topic_with_small_batches_takes_markers(bench: Bench) -> None:

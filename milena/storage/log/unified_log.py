@@ -7,8 +7,8 @@ directory offline and is raised as KafkaError KAFKA_STORAGE_ERROR.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 from uuid import UUID
 
 from milena.config.topic_config import TopicConfig
@@ -35,6 +35,7 @@ from milena.storage.log.guard import guarded
 from milena.storage.log.local_log import LocalLog
 from milena.storage.log.log_slice import LogSlice
 from milena.storage.log.recovery import replay_producers
+from milena.storage.log.retention import Condition, below_start, beyond_size, too_old
 from milena.storage.log.segment import Segment, TimedRecord
 from milena.storage.state.epoch_cache import EpochEntry
 from milena.storage.state.producer_state import NO_GUARD, EndMarker, KeptBatch, VerificationGuard
@@ -514,7 +515,7 @@ class UnifiedLog(LocalLog):
         is in the tier.
         """
         start = self.local_log_start_offset if self.remote_enabled else self.log_start_offset
-        deleted = self._delete_oldest(_below_start(start), "log start offset")
+        deleted = self._delete_oldest(below_start(start), "log start offset")
         config, copied = self.config, self.remote_copy_enabled
         if copied or "delete" in config.cleanup_policy:
             size, age = (
@@ -522,9 +523,9 @@ class UnifiedLog(LocalLog):
             )
             prefix = "local." if copied else ""
             if 0 <= size <= self.size:
-                deleted += self._delete_oldest(_beyond_size(self.size - size), f"{prefix}retention.bytes")
+                deleted += self._delete_oldest(beyond_size(self.size - size), f"{prefix}retention.bytes")
             if age >= 0:
-                deleted += self._delete_oldest(_too_old(now, age), f"{prefix}retention.ms")
+                deleted += self._delete_oldest(too_old(now, age), f"{prefix}retention.ms")
         return deleted
 
     def _delete_oldest(self, condition: Condition, reason: str) -> int:
@@ -569,35 +570,12 @@ class UnifiedLog(LocalLog):
         return _Deletable(len(segments), False)
 
 
-Condition: TypeAlias = Callable[[Segment, Offset | None], bool]
-"""Takes a segment and the base offset of the next one, None for the active segment."""
-
-
 class _Deletable(NamedTuple):
     """The number of oldest segments that may be deleted, and whether the active one must be rolled to be copied
     first."""
 
     segments: int
     active_waits: bool
-
-
-def _below_start(start: Offset) -> Condition:
-    return lambda _segment, next_base: next_base is not None and next_base <= start
-
-
-def _beyond_size(excess: int) -> Condition:
-    def condition(segment: Segment, _next_base: Offset | None) -> bool:
-        nonlocal excess
-        if excess < segment.size:
-            return False
-        excess -= segment.size
-        return True
-
-    return condition
-
-
-def _too_old(now: int, retention_ms: int) -> Condition:
-    return lambda segment, _next_base: now - segment.largest_timestamp() > retention_ms
 
 
 def _check_crc(batch: BatchView) -> None:

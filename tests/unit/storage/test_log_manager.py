@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 
+from milena.config.node_config import NodeConfig
 from milena.protocol.cooperative import run_now
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import BrokerEpoch, Offset
@@ -466,3 +467,16 @@ async def test_only_a_directory_with_logs_is_reported_as_not_shut_down_cleanly(t
             create(logs)
         manager.kill()
     assert reported == [[], [], manager.paths]
+
+
+async def test_the_rules_for_producers_are_dynamic(tmp_path: Path) -> None:
+    manager = Manager(tmp_path, dirs=2)
+    await manager.start()
+    logs = [manager.logs.get_or_create("topic", index, TOPIC_ID, default_config()) for index in range(2)]
+    assert {(log.context.producer_expiration_ms, log.context.verifies_transactions) for log in logs} == {
+        (86_400_000, True)
+    }
+    changed = NodeConfig.of(producer_id_expiration_ms=5, transaction_partition_verification_enable="false")
+    manager.logs.reconfigure(changed)
+    assert {(log.context.producer_expiration_ms, log.context.verifies_transactions) for log in logs} == {(5, False)}
+    manager.kill()

@@ -33,7 +33,7 @@ UNSTABLE: Final = ErrorCode.UNSTABLE_OFFSET_COMMIT
 VERSIONS: Final = (1, 2)
 """The transaction versions of the producers."""
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.timeout(180), pytest.mark.costly]
 
 
 class Clients:
@@ -120,7 +120,7 @@ class Clients:
         self._runner.close()
 
 
-def a_life(clients: Clients, number: int) -> None:
+def one_broker(clients: Clients, number: int) -> None:
     """What one broker does: it ends the transactions that the one before has left open, and leaves new ones open."""
     if number:
         clients.expect(ENDED, number * 10 - 9)
@@ -153,15 +153,15 @@ def test_kafka_then_milena_twice(tools: Tools, tmp_path: Path) -> None:
         server = ("--bootstrap-server", "{}:{}".format(*node.broker))
         tools(TOPICS, *server, "--create", "--topic", TOPIC, "--partitions", "7")
         clients = Clients(node)
-        a_life(clients, 0)
+        one_broker(clients, 0)
     # The broker was killed.
     file = tmp_path / "kafka.properties"
     with running_milena(file):
-        a_life(clients, 1)
+        one_broker(clients, 1)
     with started_kafka(file, node.broker):
-        a_life(clients, 2)
+        one_broker(clients, 2)
     with running_milena(file):
-        a_life(clients, 3)
+        one_broker(clients, 3)
         clients.fence("left")
         clients.fence("gone 4")
         clients.expect(LEFT, 3)

@@ -1,5 +1,6 @@
 """The offsets that open transactions have sent to the groups of one ``__consumer_offsets`` partition (KIP-98, KIP-447),
-like the ``pendingTransactionalOffsets`` and ``OpenTransactions`` of Kafka's OffsetMetadataManager.
+like the ``pendingTransactionalOffsets`` and ``OpenTransactions`` of Kafka's OffsetMetadataManager
+(docs/kafka-semantics.md: Offsets in transactions).
 
 They become offsets of their groups when a commit marker is appended. Until then OffsetFetch with RequireStable answers
 UNSTABLE_OFFSET_COMMIT for their partitions.

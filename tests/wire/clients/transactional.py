@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import subprocess
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
-LIMIT = 60.0
+LIMIT: Final = 60.0
 """Seconds for one call of a client."""
 
 
@@ -289,7 +290,61 @@ class _AiokafkaProducer:
         self._runner.close()
 
 
-CLIENTS: Sequence[TransactionalClient] = (Confluent(), KafkaPython(), Aiokafka())
+class Piped:
+    """A client in another language: a program that is driven through a pipe, as ``go/main.go`` describes."""
+
+    def __init__(self, name: str, command: Sequence[str]) -> None:
+        self.name = name
+        self._command = command
+
+    def producer(self, bootstrap: str, transactional_id: str) -> Transactional:
+        return _PipedProducer([*self._command, bootstrap, "produce", transactional_id])
+
+    def committed(self, bootstrap: str, topic: str, count: int) -> list[bytes]:
+        return subprocess.check_output([*self._command, bootstrap, "read", topic, str(count)]).splitlines()
+
+
+class _PipedProducer:
+    def __init__(self, command: Sequence[str]) -> None:
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._answer()
+
+    def _ask(self, *words: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(" ".join(words) + "\n")
+        self._process.stdin.flush()
+        self._answer()
+
+    def _answer(self) -> None:
+        assert self._process.stdout is not None
+        answer = self._process.stdout.readline().strip()
+        if answer == "fenced":
+            raise FencedError
+        assert answer == "ok", answer
+
+    def begin(self) -> None:
+        self._ask("begin")
+
+    def send(self, topic: str, value: bytes, partition: int = 0) -> None:
+        self._ask("send", topic, str(partition), value.decode())
+
+    def copy(self, source: str, target: str, group: str, count: int) -> None:
+        self._ask("copy", source, target, group, str(count))
+
+    def commit(self) -> None:
+        self._ask("commit")
+
+    def abort(self) -> None:
+        self._ask("abort")
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(LIMIT)
+
+
+PYTHON_CLIENTS: Final[Sequence[TransactionalClient]] = (Confluent(), KafkaPython(), Aiokafka())
+GO_LIBRARIES: Final = ("franz-go", "sarama", "confluent-kafka-go")
 
 
 @contextlib.contextmanager

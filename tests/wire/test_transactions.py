@@ -7,11 +7,11 @@ import json
 import pytest
 
 from milena.testing.local_cluster import LocalCluster
-from tests.wire.clients.transactional import CLIENTS, FencedError, TransactionalClient, transactional
+from tests.wire.clients.transactional import PYTHON_CLIENTS, FencedError, TransactionalClient, transactional
 from tests.wire.command import milena
 
 
-@pytest.fixture(params=CLIENTS, ids=lambda client: client.name)
+@pytest.fixture(params=PYTHON_CLIENTS, ids=lambda client: client.name)
 def client(request: pytest.FixtureRequest) -> TransactionalClient:
     found: TransactionalClient = request.param
     return found

@@ -1,4 +1,4 @@
-"""kafka-transactions and `milena transactions` against a Kafka node: they print what Kafka's tool prints."""
+"""kafka-transactions and `milena transactions` against Kafka and Milena: they print what Kafka's tool prints."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.oracle.hanging import LONG_AGO, make_transactions
+from milena.testing.local_cluster import LocalCluster
 from tests.oracle.kafka_node import running_kafka
 from tests.oracle.tools import TRANSACTIONS, Ran, Tools
 from tests.wire.command import milena, refused
+from tests.wire.hanging import LONG_AGO, UNVERIFIED, make_transactions
 from tests.wire.scripts import script
 
 CALLS = """
@@ -47,10 +48,16 @@ MOVING = re.compile(r"\b\d{1,5}( *\t[^\t]*\t)$")
 """The duration in the description of an open transaction."""
 
 
-@pytest.fixture(scope="module")
-def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@pytest.fixture(scope="module", params=["kafka", "milena"])
+def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One node that does not verify transactions, so that one can hang."""
+    folder = tmp_path_factory.mktemp("node")
+    if request.param == "milena":
+        with LocalCluster.start(folder, brokers=1, overrides=UNVERIFIED) as cluster:
+            yield cluster.bootstrap
+        return
     with running_kafka(
-        tmp_path_factory.mktemp("kafka"),
+        folder,
         transaction_state_log_replication_factor=1,
         transaction_state_log_min_isr=1,
         transaction_partition_verification_enable=False,

@@ -1,5 +1,4 @@
-"""Transactions in several states: ended, ongoing, and hanging, which only happens with
-``transaction.partition.verification.enable=false``."""
+"""Transactions in several states: ended, ongoing, and hanging."""
 
 from __future__ import annotations
 
@@ -12,6 +11,8 @@ from milena.client.transactional import TransactionalProducer
 from milena.command_line.bootstrap import parse_addresses
 from milena.runtime.process import real_runtime
 
+UNVERIFIED: Final = {"transaction.partition.verification.enable": "false"}
+"""The setting of brokers with which a transaction can hang."""
 LONG_AGO: Final = 1_600_000_000_000
 """The timestamp (ms) of a hanging transaction's record."""
 

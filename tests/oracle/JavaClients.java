@@ -6,6 +6,7 @@ import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Scanner;
 import java.util.concurrent.Future;
 
 import org.apache.kafka.clients.admin.Admin;
@@ -14,10 +15,13 @@ import org.apache.kafka.clients.admin.RemoveMembersFromConsumerGroupOptions;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.InvalidProducerEpochException;
+import org.apache.kafka.common.errors.ProducerFencedException;
 import org.apache.kafka.common.errors.RebalanceInProgressException;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeader;
@@ -30,7 +34,7 @@ public class JavaClients {
         switch (args[0]) {
             case "produce" -> produce(args[1], args[2], Integer.parseInt(args[3]), rest(args, 4));
             case "consume" -> consume(args[1], args[2], args[3], rest(args, 4));
-            case "transact" -> transact(args[1], args[2], args[3]);
+            case "transact" -> transact(args[1], args[2], rest(args, 3));
             case "remove" -> remove(args[1], args[2], rest(args, 3));
             default -> throw new IllegalArgumentException(args[0]);
         }
@@ -106,15 +110,67 @@ public class JavaClients {
         }
     }
 
-    /** One transaction of three records is committed, one of two is aborted, and one more record is committed. */
-    static void transact(String bootstrap, String id, String topic) throws Exception {
-        try (KafkaProducer<String, String> producer = producer(config(bootstrap, List.of("transactional.id=" + id)))) {
+    /** A transactional producer that is driven as tests/wire/clients/go/main.go describes, or a read_committed consumer. */
+    static void transact(String bootstrap, String what, List<String> args) throws Exception {
+        if (what.equals("read")) {
+            read(bootstrap, args.get(0), Integer.parseInt(args.get(1)));
+            return;
+        }
+        try (KafkaProducer<String, String> producer = producer(config(bootstrap, List.of("transactional.id=" + args.get(0))));
+             Scanner lines = new Scanner(System.in)) {
             producer.initTransactions();
-            for (String value : List.of("kept 0,kept 1,kept 2", "lost 0,lost 1", "kept 3")) {
-                producer.beginTransaction();
-                for (String one : value.split(",")) producer.send(new ProducerRecord<>(topic, one)).get();
-                if (value.startsWith("kept")) producer.commitTransaction();
-                else producer.abortTransaction();
+            System.out.println("ok");
+            while (lines.hasNextLine()) {
+                String[] words = lines.nextLine().split(" ");
+                try {
+                    switch (words[0]) {
+                        case "begin" -> producer.beginTransaction();
+                        case "send" ->
+                            producer.send(new ProducerRecord<>(words[1], Integer.parseInt(words[2]), null, words[3])).get();
+                        case "copy" -> copy(producer, bootstrap, words[1], words[2], words[3], Integer.parseInt(words[4]));
+                        case "commit" -> producer.commitTransaction();
+                        default -> producer.abortTransaction();
+                    }
+                    System.out.println("ok");
+                } catch (ProducerFencedException | InvalidProducerEpochException fenced) {
+                    System.out.println("fenced");
+                } catch (Exception error) {
+                    System.out.println("error: " + error);
+                }
+            }
+        }
+    }
+
+    static KafkaConsumer<String, String> committedReader(String bootstrap, List<String> settings) {
+        List<String> all = new ArrayList<>(settings);
+        all.addAll(List.of("isolation.level=read_committed", "auto.offset.reset=earliest", "enable.auto.commit=false"));
+        return new KafkaConsumer<>(config(bootstrap, all), new StringDeserializer(), new StringDeserializer());
+    }
+
+    static void copy(KafkaProducer<String, String> producer, String bootstrap, String source, String target, String group,
+                     int count) {
+        try (KafkaConsumer<String, String> consumer = committedReader(bootstrap, List.of("group.id=" + group))) {
+            consumer.subscribe(List.of(source));
+            Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
+            for (int copied = 0; copied < count;) {
+                for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(100))) {
+                    copied++;
+                    producer.send(new ProducerRecord<>(target, 0, null, record.value()));
+                    offsets.put(new TopicPartition(source, record.partition()), new OffsetAndMetadata(record.offset() + 1));
+                }
+            }
+            producer.sendOffsetsToTransaction(offsets, consumer.groupMetadata());
+        }
+    }
+
+    static void read(String bootstrap, String topic, int count) {
+        try (KafkaConsumer<String, String> consumer = committedReader(bootstrap, List.of())) {
+            consumer.assign(List.of(new TopicPartition(topic, 0)));
+            for (int found = 0; found < count;) {
+                for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(100))) {
+                    found++;
+                    System.out.println(record.value());
+                }
             }
         }
     }

@@ -28,6 +28,12 @@ from tests.oracle.tools import (
     VERIFIABLE_PRODUCER,
     Tools,
 )
+from tests.wire.clients.transactional import Piped
+from tests.wire.transaction_cases import (
+    a_second_producer_fences_the_first,
+    offsets_are_committed_with_the_records,
+    only_committed_records_are_read,
+)
 
 Server = tuple[str, str]
 
@@ -94,12 +100,21 @@ def test_a_consumer_group_reads_every_codec(server: Server, made: str) -> None:
         assert rest == [f"codec={codec}", "null=null"]
 
 
-def test_transactions_are_committed_and_aborted(server: Server, made: str) -> None:
-    program("transact", server[1], made, made)
-    for level, count in (("read_committed", 4), ("read_uncommitted", 6)):
-        with running(java_member(server, f"{made}-{level}", made, f"isolation.level={level}")) as member:
-            found = sorted(fields[5] for fields in member.records(count))
-        assert found == [f"kept {number}" for number in range(4)] + ["lost 0", "lost 1"][: count - 4]
+@pytest.fixture
+def transactional() -> Piped:
+    return Piped("Java", java(str(PROGRAM), "transact"))
+
+
+def test_only_committed_records_are_read(transactional: Piped, server: Server, topic: str) -> None:
+    only_committed_records_are_read(transactional, server[1], topic)
+
+
+def test_offsets_are_committed_with_the_records(transactional: Piped, server: Server, topic: str) -> None:
+    offsets_are_committed_with_the_records(transactional, server[1], topic)
+
+
+def test_a_second_producer_fences_the_first(transactional: Piped, server: Server, topic: str) -> None:
+    a_second_producer_fences_the_first(transactional, server[1], topic)
 
 
 @pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed")
@@ -190,6 +205,25 @@ def test_verifiable_producer_and_consumer(tools: Tools, server: Server, made: st
     shown = tools(GROUPS, *server, "--describe", "--group", f"{made}-verifiers", "--offsets")
     lags = {line.split()[5] for line in shown.splitlines() if line.startswith(f"{made}-verifiers")}
     assert lags == {"0"}
+
+
+def test_the_performance_tool_writes_transactions(tools: Tools, server: Server, made: str) -> None:
+    load = ("--num-records", str(RECORDS), "--record-size", "100", "--throughput", "-1")
+    transactions = ("--transactional-id", f"{made}-id", "--transaction-duration-ms", "50")
+    assert f"{RECORDS} records sent" in tools(PRODUCER_PERFORMANCE, *server, "--topic", made, *load, *transactions)
+    consumed = Consumer(
+        {
+            "bootstrap.servers": server[1],
+            "group.id": f"{made}-group",
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+        }
+    )
+    consumed.subscribe([made])
+    assert len(consumed.consume(RECORDS, timeout=30)) == RECORDS
+    consumed.close()
+    described = tools(TRANSACTIONS, *server, "describe", "--transactional-id", f"{made}-id").splitlines()
+    assert described[1].split("\t")[4].strip() in ("CompleteCommit", "PrepareCommit")
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])

@@ -338,9 +338,7 @@ class _PipedProducer:
         self._ask("abort")
 
     def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(LIMIT)
+        self._process.communicate(timeout=LIMIT)
 
 
 PYTHON_CLIENTS: Final[Sequence[TransactionalClient]] = (Confluent(), KafkaPython(), Aiokafka())

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from milena.broker.transactions.batch_verification import BrokerVerification
 from milena.broker.transactions.coordinator import Markers, TransactionCoordinator
+from milena.broker.transactions.gauges import register_gauges
 from milena.broker.transactions.markers import MarkerSender
-from milena.broker.transactions.meters import VerificationMeters, register_gauges
+from milena.broker.transactions.meters import VerificationMeters
 from milena.broker.transactions.model import TransactionSettings
 from milena.broker.transactions.verification import Links, TransactionVerification
 from milena.node.links.broker_links import BrokerLinks

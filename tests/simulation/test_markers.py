@@ -318,7 +318,7 @@ def test_an_administrator_ends_a_transaction_that_its_coordinator_has_forgotten(
     on_three_brokers(scenario, configs={"unclean.leader.election.enable": "true", "min.insync.replicas": "1"})
 
 
-def test_after_an_unclean_election_a_marker_without_its_records_blocks_nobody() -> None:
+def test_after_an_unclean_election_a_marker_without_its_records_blocks_no_reader() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
         writing = await producer(client)
         await transaction(writing, b"before")

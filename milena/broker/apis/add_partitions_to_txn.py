@@ -68,7 +68,10 @@ def handle(
         addition = additions[number]
         results[number] = {
             "transactional_id": addition.transactional_id,
-            "topic_results": _topic_results(addition.topics, errors),
+            # As in Kafka, where the result of a verification is a map of partitions.
+            "topic_results": _topic_results(
+                [topic for topic in addition.topics if topic.partitions or not addition.verify_only], errors
+            ),
         }
         if len(results) == len(additions):
             ctx.respond_fields(**_response(ctx, [results[index] for index in range(len(additions))]))

@@ -41,7 +41,7 @@ def handle(
             found, error = None, refusal.code
         repeats.note(transactional_id, 1 if found is None else 1 + len(found.partitions))
         if found is None:
-            states.append({"transactional_id": transactional_id, "error_code": error})
+            states.append(_refused(transactional_id, error))
         else:
             states.append((yield from _described(transactional_id, found, budget)))
         if budget.spend(1):
@@ -53,11 +53,13 @@ def failed(
     ctx: RequestContext, request: DescribeTransactionsRequest, error: KafkaError
 ) -> DescribeTransactionsResponseFields:
     return {
-        "transaction_states": [
-            {"transactional_id": transactional_id, "error_code": error.code}
-            for transactional_id in request.transactional_ids
-        ]
+        "transaction_states": [_refused(transactional_id, error.code) for transactional_id in request.transactional_ids]
     }
+
+
+def _refused(transactional_id: str, error: ErrorCode) -> DescribeTransactionsTransactionStateFields:
+    """As in Kafka, the start time is 0 and not that of an id without a transaction."""
+    return {"transactional_id": transactional_id, "error_code": error, "transaction_start_time_ms": 0}
 
 
 def _described(

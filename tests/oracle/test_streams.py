@@ -57,6 +57,9 @@ SETTINGS: Final = {
     "replica.high.watermark.checkpoint.interval.ms": "300",
 }
 
+EXACTLY_ONCE: Final = {"processing.guarantee": "exactly_once_v2", "commit.interval.ms": "2000"}
+"""With so rare commits the application is killed with uncommitted counts."""
+
 TIER: Final = {
     "remote.log.compaction.enable": "true",
     "rlmm.config.remote.log.metadata.topic.replication.factor": "3",
@@ -113,7 +116,9 @@ class Lines:
         assert self._producer.flush(30) == 0
 
 
-def application(own: LocalCluster, folder: Path, topics: Mapping[str, str]) -> list[str]:
+def application(
+    own: LocalCluster, folder: Path, topics: Mapping[str, str], changed: Mapping[str, str] | None = None
+) -> list[str]:
     serde = "org.apache.kafka.common.serialization.Serdes$StringSerde"
     options = {
         "bootstrap.servers": own.bootstrap,
@@ -128,6 +133,7 @@ def application(own: LocalCluster, folder: Path, topics: Mapping[str, str]) -> l
         "session.timeout.ms": 2000,
         "heartbeat.interval.ms": 300,
         **{f"topic.{name}": value for name, value in topics.items()},
+        **(changed or {}),
     }
     return java(str(PROGRAM), INPUT, *(f"{name}={value}" for name, value in options.items()))
 
@@ -170,6 +176,31 @@ class Progress:
     def all_purged(self) -> bool:
         """Whether the records that were read from the repartition topic are deleted."""
         return all(first == end for first, end in (self.bounds(REPARTITIONED, one) for one in PARTITIONS))
+
+
+class Committed:
+    """The counts of words that a consumer with read_committed finds in their changelog."""
+
+    def __init__(self, bootstrap: str) -> None:
+        settings = {"bootstrap.servers": bootstrap, "group.id": "none", "log_level": 0, "enable.auto.commit": False}
+        self._consumer = Consumer({**settings, "isolation.level": "read_committed"})
+        self._consumer.assign([TopicPartition(CHANGELOGS[0], partition, 0) for partition in PARTITIONS])
+        self.words: dict[str, int] = {}
+
+    def reach(self, words: Mapping[str, int]) -> bool:
+        """Read further, and return whether the counts are these."""
+        for message in self._consumer.consume(10_000, 0.2):
+            assert message.error() is None, message.error()
+            key, value = message.key(), message.value()
+            assert isinstance(key, bytes)
+            if value is None:
+                self.words.pop(key.decode(), None)
+            else:
+                self.words[key.decode()] = int.from_bytes(value, "big")
+        return self.words == words
+
+    def close(self) -> None:
+        self._consumer.close()
 
 
 @contextmanager
@@ -232,3 +263,26 @@ def test_counts_are_restored_from_cleaned_changelogs(
     server = ("--bootstrap-server", own.bootstrap)
     tools(RESETTER, *server, "--application-id", APPLICATION, "--input-topics", INPUT, "--force")
     assert not [topic for topic in tools(TOPICS, *server, "--list").split() if topic.startswith(APPLICATION)]
+
+
+@pytest.mark.parametrize("tiered", [False], ids=["local"])
+def test_counts_are_exact_although_brokers_and_the_application_are_killed(
+    own: LocalCluster, tmp_path: Path, tiered: bool
+) -> None:
+    lines, command = Lines(own.bootstrap), application(own, tmp_path / "state", GIVEN, EXACTLY_ONCE)
+    for killed in own.brokers:
+        with running(command) as program:
+            program.line("running")
+            lines.send(200)
+            own.kill(killed.id)
+            lines.send(100)
+            program.process.kill()
+        own.restart(killed.id)
+    committed = Committed(own.bootstrap)
+    with running(command) as program:
+        program.line("running")
+        wait_until(lambda: committed.reach(lines.words), "all words to be counted once")
+        lines.send(100)
+        wait_until(lambda: committed.reach(lines.words), "all words to be counted once")
+        assert counts(program) == (lines.words, lines.windows)
+    committed.close()

@@ -46,8 +46,8 @@ def test_the_examples_in_python_pass(tmp_path: Path) -> None:
     for name, body in {**tests, "pytest.ini": "[pytest]\n"}.items():
         (tmp_path / name).write_text(body)
     output = run(tmp_path, sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider")
-    assert len(tests) == 4
-    assert "8 passed" in output
+    assert len(tests) == 5
+    assert "9 passed" in output
 
 
 def test_the_example_in_shell_runs_a_command_beside_a_cluster(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ from milena.protocol.types import ProducerId, TopicPartition
 from milena.runtime.clock import Clock
 from milena.storage.state.producer_state import NO_GUARD, NO_SEQUENCE, VerificationGuard
 
+FIRST_PAUSE: Final = 0.125
+"""The first pause before a retry, as a part of the longest one. Pauses double."""
 _PRODUCER: Final = Struct(">qhi")
 _PRODUCER_POSITION: Final = 43
 """Producer id, epoch and base sequence in a batch."""
@@ -65,7 +67,7 @@ class VerificationServices(Protocol):
 
     @property
     def retry_backoff(self) -> float:
-        """``add.partitions.to.txn.retry.backoff.ms``, in seconds."""
+        """The longest pause: ``add.partitions.to.txn.retry.backoff.ms``, in seconds."""
         ...
 
     @property
@@ -161,6 +163,7 @@ class BatchVerification:
         self._sequences: dict[int, int] = {}
         self._partitions: dict[int, TopicPartition] = {}
         self._began = services.clock.monotonic()
+        self._pause = FIRST_PAUSE
 
     def add(self, position: int, sequence: int) -> None:
         """Add the batch at a position of the request, whose first sequence is ``sequence``."""
@@ -232,7 +235,9 @@ class BatchVerification:
                 self._begin_one(position, now)
             self._ask([position for position in again if position in self.guards], done)
 
-        services.clock.call_later(services.retry_backoff, retry)
+        # Markers take a few milliseconds, so the first pauses are shorter than in Kafka.
+        services.clock.call_later(services.retry_backoff * self._pause, retry)
+        self._pause = min(2 * self._pause, 1.0)
 
     def _fail(self, position: int, error: ErrorCode) -> None:
         self.errors[position] = error

@@ -295,6 +295,18 @@ class TestRetries:
         bench.questions.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
         assert sent.codes == [ErrorCode.CONCURRENT_TRANSACTIONS]
 
+    def test_the_first_pauses_are_short(self, bench: Bench) -> None:
+        led(bench)
+        bench.verification.retry_max = 1.0
+        send(bench, transactional(), version=12)
+        waits = []
+        for _ in range(5):
+            bench.questions.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+            pause = bench.clock.timers[-1].when - bench.clock.now
+            waits.append(round(1000 * pause, 1))
+            bench.clock.advance(pause + 0.0001)
+        assert waits == [2.5, 5.0, 10.0, 20.0, 20.0]
+
     def test_a_partition_that_is_lost_meanwhile_has_its_error(self, bench: Bench) -> None:
         (partition,) = led(bench)
         sent = send(bench, transactional(), version=12)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -332,10 +332,33 @@ def test_two_producers_in_a_request(pair: Pair, topic: str) -> None:
     producer.compare()
 
 
+def finalize(pair: Pair, level: int) -> None:
+    """Set transaction.version on both sides, and wait until their brokers have applied it. (Below 1, Kafka refuses what
+    clients of version 2 ask: the records of transactions have no fields for it.)"""
+    for upgrade_type in (1, 2):  # an upgrade; else a safe downgrade
+        update = {"feature": "transaction.version", "max_version_level": level, "upgrade_type": upgrade_type}
+        pair.ask(ApiKey.UPDATE_FEATURES, 1, feature_updates=[update], timeout_ms=10_000, validate_only=False)
+
+    def is_applied(answer: Any) -> bool:
+        found = {one["name"]: one["max_version_level"] for one in answer["finalized_features"]}
+        return bool(found.get("transaction.version", 0) == level)
+
+    pair.settled(ApiKey.API_VERSIONS, 3, until=is_applied, client_software_name="differ", client_software_version="1")
+
+
+@pytest.fixture
+def restored(pair: Pair) -> Iterator[None]:
+    """Later tests have transaction version 2 again."""
+    yield
+    finalize(pair, 2)
+
+
 class Walk:
     """A random sequence of requests of one transactional producer."""
 
-    def __init__(self, producer: Transactions, seed: int) -> None:
+    def __init__(self, producer: Transactions, seed: int, *, levels: Sequence[int] = ()) -> None:
+        """``levels``: transaction versions that the cluster changes between."""
+        self.levels = levels
         self.producer = producer
         self.random = random.Random(seed)
         self.sequences = dict.fromkeys(producer.partitions, 0)
@@ -348,7 +371,12 @@ class Walk:
     def step(self) -> None:
         draw = self.random
         producer = self.producer
-        match draw.choice(("produce",) * 6 + ("add", "end", "init", "mark", "compare")):
+        kinds: list[str] = ["produce"] * 6 + ["add", "end", "init", "mark", "compare"]
+        if self.levels:
+            kinds.append("level")
+        match draw.choice(kinds):
+            case "level":
+                finalize(producer.pair, draw.choice(self.levels))
             case "produce":
                 self.produce()
             case "add":
@@ -409,3 +437,10 @@ def seeds() -> Iterable[int]:
 @pytest.mark.parametrize("seed", seeds())
 def test_random_sequences(pair: Pair, topic: str, seed: int) -> None:
     Walk(Transactions(pair, topic, 3), seed).run(40)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_sequences_while_the_transaction_version_changes(
+    pair: Pair, topic: str, restored: None, seed: int
+) -> None:
+    Walk(Transactions(pair, topic, 3), 100 + seed, levels=(1, 2)).run(40)

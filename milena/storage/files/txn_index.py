@@ -88,13 +88,23 @@ def overlapping(entries: list[AbortedTxn], start: Offset, upper: Offset) -> tupl
     return aborted, False
 
 
-def read_overlapping(disk: Disk, path: str, start: Offset, upper: Offset) -> tuple[list[AbortedTxn], bool] | None:
-    """Return the result of ``overlapping`` for the index at ``path``, of which only the entries are read that may be
-    in it; None if the file is missing. Raises CorruptIndex, OSError."""
+def read_last_aborted(disk: Disk, path: str) -> int:
+    """Return the offset of the last marker in the index at ``path``, -1 without one. Raises OSError."""
     try:
         file = disk.open(path)
     except FileNotFoundError:
-        return None
+        return -1
+    try:
+        count = file.size // ENTRY_SIZE
+        return _last_offset(file, count - 1) if count else -1
+    finally:
+        file.close()
+
+
+def read_overlapping(disk: Disk, path: str, start: Offset, upper: Offset) -> tuple[list[AbortedTxn], bool]:
+    """Return the result of ``overlapping`` for the index at ``path``, of which only the entries are read that may be
+    in it. Raises CorruptIndex, OSError."""
+    file = disk.open(path)
     try:
         return _search(file, start, upper)
     finally:

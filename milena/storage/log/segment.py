@@ -25,6 +25,7 @@ from milena.storage.files.txn_index import (
     AbortedTxn,
     append_aborted,
     read_aborted,
+    read_last_aborted,
     read_overlapping,
     truncate_aborted,
 )
@@ -93,7 +94,7 @@ class Segment:
         "_first_timestamp",
         "_indexes_exist",
         "_largest",
-        "_none_aborted",
+        "_last_aborted",
         "_offset_index",
         "_recent",
         "_since_index",
@@ -112,9 +113,9 @@ class Segment:
     ) -> None:
         """``size``: bytes of the log file, 0 for a new one; ``indexes_exist``: whether both index files exist."""
         self.context = context
-        self._none_aborted = False
-        """Whether the segment is known to have no transaction index. This saves a disk access for each fetch with
-        read_committed."""
+        self._last_aborted: int | None = None
+        """The offset of the last abort marker, -1 without one; None if unknown. This saves a disk access for each fetch
+        with read_committed that begins after it."""
         self.folder = folder
         self.base_offset = base_offset
         self.size = size
@@ -261,26 +262,23 @@ class Segment:
 
     def add_aborted(self, entry: AbortedTxn) -> None:
         """Add an entry to the transaction index."""
-        self._none_aborted = False
+        self._last_aborted = entry.last_offset
         append_aborted(self.context.disk, self.path(TXN_INDEX), entry)
 
     def aborted(self) -> list[AbortedTxn]:
         """Return the entries of the transaction index. Raises CorruptIndex."""
-        if self._none_aborted:
-            return []
         aborted = read_aborted(self.context.disk, self.path(TXN_INDEX))
-        self._none_aborted = not aborted
+        self._last_aborted = aborted[-1].last_offset if aborted else -1
         return aborted
 
     def aborted_in(self, start: Offset, upper: Offset) -> tuple[list[AbortedTxn], bool]:
         """Return the transactions of the transaction index with records in ``[start, upper)``, and whether there can be
         no more of them in later segments. Raises CorruptIndex."""
-        if not self._none_aborted:
-            found = read_overlapping(self.context.disk, self.path(TXN_INDEX), start, upper)
-            if found is not None:
-                return found
-            self._none_aborted = True
-        return [], False
+        if self._last_aborted is None:
+            self._last_aborted = read_last_aborted(self.context.disk, self.path(TXN_INDEX))
+        if start > self._last_aborted:
+            return [], False
+        return read_overlapping(self.context.disk, self.path(TXN_INDEX), start, upper)
 
     def offset_after(self, position: int) -> Offset | None:
         """Return an offset after the records before ``position``: the first one in the offset index that is at
@@ -365,6 +363,7 @@ class Segment:
         self.offset_index.truncate_to(end.offset)
         self.time_index.truncate_to(end.offset)
         truncate_aborted(self.context.disk, self.path(TXN_INDEX), end.offset)
+        self._last_aborted = None
         self.offset_index.write()
         self.time_index.write()
         self._indexes_exist = self._unwritten = True
@@ -388,6 +387,7 @@ class Segment:
         self.release_indexes()
         disk = self.context.disk
         disk.remove(self.path(TXN_INDEX))
+        self._last_aborted = None
         self._indexes_exist = False
         if size or any(disk.exists(self.path(suffix)) for suffix in (OFFSET_INDEX, TIME_INDEX)):
             self._make_indexes()

@@ -21,6 +21,7 @@ from milena.storage.files.txn_index import (
     append_aborted,
     overlapping,
     read_aborted,
+    read_last_aborted,
     read_overlapping,
     truncate_aborted,
 )
@@ -160,13 +161,13 @@ def test_a_search_in_the_file_finds_what_a_search_in_all_entries_finds(
         known.append(aborted(1, first, last, max(at_least, min(last + 1, first + stable))))
     with folder() as path:
         disk, name = RealDisk(), f"{path}/i.txnindex"
-        assert read_overlapping(disk, name, Offset(0), Offset(1)) is None
+        assert read_last_aborted(disk, name) == -1
         for entry in known:
             append_aborted(disk, name, entry)
         start = data.draw(st.integers(0, 3000))
         upper = start + data.draw(st.integers(1, 500))
         found = read_overlapping(disk, name, Offset(start), Offset(upper)) if known else ([], False)
-    assert found is not None
+        assert read_last_aborted(disk, name) == (known[-1].last_offset if known else -1)
     expected, complete = overlapping(known, Offset(start), Offset(upper))
     assert found[0] == expected
     assert complete or not found[1]

@@ -6,12 +6,13 @@ In the simulation an unexpected error ends the node (``runtime.containment``), s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 import pytest
 
 from milena.broker.server import Broker
+from milena.broker.transactions.model import Transaction
 from milena.client import admin
 from milena.client.cluster import Cluster
 from milena.config.node_config import NodeConfig
@@ -19,11 +20,14 @@ from milena.lab.cluster import SimulatedCluster, host_of, start_cluster
 from milena.lab.world.world import World, simulate
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import KafkaError
+from milena.protocol.records.transaction_records import TransactionState
+from milena.protocol.types import TRANSACTION_TOPIC
 from milena.runtime.context import Runtime
 from milena.runtime.randomness import Randomness
 from tests.simulation.hostile import (
     MISDEEDS,
     HostileNetwork,
+    Misdeed,
     closed,
     ones,
     trailing,
@@ -31,6 +35,7 @@ from tests.simulation.hostile import (
     wrong_correlation,
 )
 from tests.simulation.steps import QUICK, create, partition_image, seeds, storage_of, until, values, write
+from tests.simulation.transactional import ID, OF_STATES, committed, create_assigned, producer
 
 VICTIM = 2
 SNAPSHOTS = {"metadata_log_max_record_bytes_between_snapshots": 2000}
@@ -57,9 +62,9 @@ class Attack:
             network.misdeeds, network.one_in, network.keys = NO_REFUSALS, 1, self.from_the_start
         return Broker(replace(runtime, network=network), config)
 
-    def begin(self, *keys: ApiKey, one_in: int = 3) -> None:
+    def begin(self, *keys: ApiKey, one_in: int = 3, misdeeds: Sequence[Misdeed] = MISDEEDS) -> None:
         network = self.networks[-1]
-        network.misdeeds, network.one_in = MISDEEDS, one_in
+        network.misdeeds, network.one_in = misdeeds, one_in
         network.keys = frozenset(map(int, keys)) if keys else None
 
     def end(self) -> None:
@@ -149,6 +154,67 @@ def test_a_broker_survives_that_all_responses_of_one_api_are_malformed(key: ApiK
         await until(lambda: in_sync(cluster), 60)
         await _create_through_the_victim(client)
         assert await values(client, 18) == list(range(18))
+
+    under_attack(scenario, 1)
+
+
+@pytest.mark.parametrize("one_in", [1, 2])
+def test_malformed_responses_delay_markers(one_in: int) -> None:
+    """The victim coordinates transactions, and leads one of their partitions. It sends markers again with pauses."""
+
+    async def scenario(attack: Attack, client: Cluster) -> None:
+        cluster = attack.cluster
+        await create_assigned(client, TRANSACTION_TOPIC, (2, 3, 1), configs=OF_STATES)
+        await create_assigned(client, "t", (1, 2, 3), (2, 3, 1), (3, 1, 2))
+        writing = await producer(client)
+
+        def found() -> Transaction:
+            transaction = cluster.brokers[VICTIM].transactions.find(ID)
+            assert transaction is not None
+            return transaction
+
+        for number in range(4):
+            attack.begin(ApiKey.WRITE_TXN_MARKERS, one_in=one_in, misdeeds=NO_REFUSALS)
+            writing.begin()
+            for index in range(3):
+                await writing.send("t", b"%d" % number, partition=index)
+            await writing.commit()
+            asked = sum(attack.networks[-1].done.values())
+            await asyncio.sleep(10)
+            assert sum(attack.networks[-1].done.values()) - asked < 50
+            cluster.check_alive()
+            attack.end()
+            await until(lambda: found().state is TransactionState.COMPLETE_COMMIT, 5)
+            for index in range(3):
+                values_so_far = [b"%d" % done for done in range(number + 1)]
+                assert await committed(client, cluster, partition=index) == values_so_far
+        assert attack.hit == {ApiKey.WRITE_TXN_MARKERS}
+
+    under_attack(scenario, 1)
+
+
+@pytest.mark.parametrize("one_in", [1, 2])
+def test_malformed_responses_delay_batches_of_transactions(one_in: int) -> None:
+    """The victim leads a partition, and asks the coordinator about its transactions."""
+
+    async def scenario(attack: Attack, client: Cluster) -> None:
+        cluster = attack.cluster
+        await create_assigned(client, TRANSACTION_TOPIC, (1, 2, 3), configs=OF_STATES)
+        await create_assigned(client, "t", (2, 3, 1))
+        writing = await producer(client)
+        for number in range(4):
+            attack.begin(ApiKey.ADD_PARTITIONS_TO_TXN, one_in=one_in, misdeeds=NO_REFUSALS)
+            writing.begin()
+            sent = await writing.enqueue("t", b"%d" % number, partition=0)
+            asked = sum(attack.networks[-1].done.values())
+            await asyncio.sleep(10)
+            assert sum(attack.networks[-1].done.values()) - asked < 200
+            cluster.check_alive()
+            attack.end()
+            await sent
+            await writing.commit()
+        assert attack.hit == {ApiKey.ADD_PARTITIONS_TO_TXN}
+        assert await committed(client, cluster) == [b"0", b"1", b"2", b"3"]
 
     under_attack(scenario, 1)
 

@@ -158,7 +158,7 @@ def test_a_broker_survives_that_all_responses_of_one_api_are_malformed(key: ApiK
     under_attack(scenario, 1)
 
 
-@pytest.mark.parametrize("one_in", [1, 2])
+@pytest.mark.parametrize("one_in", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_malformed_responses_delay_markers(one_in: int) -> None:
     """The victim coordinates transactions, and leads one of their partitions. It sends markers again with pauses."""
 
@@ -193,7 +193,7 @@ def test_malformed_responses_delay_markers(one_in: int) -> None:
     under_attack(scenario, 1)
 
 
-@pytest.mark.parametrize("one_in", [1, 2])
+@pytest.mark.parametrize("one_in", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_malformed_responses_delay_batches_of_transactions(one_in: int) -> None:
     """The victim leads a partition, and asks the coordinator about its transactions."""
 

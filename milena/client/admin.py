@@ -42,6 +42,7 @@ RETRIED: Final = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.NOT_COORDINATOR,
+    ErrorCode.UNSTABLE_OFFSET_COMMIT,
 )
 TOPIC_RESOURCE: Final = 2
 BROKER_RESOURCE: Final = 4
@@ -93,6 +94,13 @@ class ConfigEntry:
     sensitive: bool
     synonyms: tuple[tuple[str, str | None, int], ...] = ()
     """Name, value and source of each key from which the value may come, if they were asked for."""
+
+
+class CommittedOffset(NamedTuple):
+    """What a group has committed for a partition."""
+
+    offset: int
+    metadata: str
 
 
 class GroupListing(NamedTuple):
@@ -295,6 +303,14 @@ async def group_offsets(
     cluster: Cluster, group: str, partitions: Sequence[TopicPartition] | None = None
 ) -> dict[TopicPartition, int]:
     """Return the committed offsets of a group, by default all of them. Raises KafkaError."""
+    return {place: one.offset for place, one in (await group_commits(cluster, group, partitions)).items()}
+
+
+async def group_commits(
+    cluster: Cluster, group: str, partitions: Sequence[TopicPartition] | None = None, *, stable: bool = False
+) -> dict[TopicPartition, CommittedOffset]:
+    """Return the committed offsets of a group with their metadata, by default all of them. ``stable``: wait for the end
+    of open transactions that commit some of them, for up to ``COORDINATOR_WAIT`` seconds. Raises KafkaError."""
     topics = None
     if partitions is not None:
         topics = [{"name": name, "partition_indexes": numbers} for name, numbers in by_topic(partitions).items()]
@@ -305,17 +321,30 @@ async def group_offsets(
         version = channel.choose(ApiKey.OFFSET_FETCH, at_most=9)
         if version >= 8:
             wanted = [{"group_id": group, "topics": topics}]
-            several: OffsetFetchResponse = await channel.request(ApiKey.OFFSET_FETCH, version, groups=wanted)
+            several: OffsetFetchResponse = await channel.request(
+                ApiKey.OFFSET_FETCH, version, groups=wanted, require_stable=stable
+            )
             return only(several.groups)
-        alone: OffsetFetchResponse = await channel.request(ApiKey.OFFSET_FETCH, version, group_id=group, topics=topics)
+        alone: OffsetFetchResponse = await channel.request(
+            ApiKey.OFFSET_FETCH, version, group_id=group, topics=topics, require_stable=stable
+        )
         return alone
 
     def refusal(found: OffsetFetchResponseGroup | OffsetFetchResponse) -> KafkaError | None:
-        return KafkaError(ErrorCode(found.error_code), f"group {group!r}") if found.error_code else None
+        unstable = [
+            partition.error_code
+            for topic in (found.topics if stable else ())
+            for partition in topic.partitions
+            if partition.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+        ]
+        code = found.error_code or next(iter(unstable), 0)
+        return KafkaError(ErrorCode(code), f"group {group!r}") if code else None
 
     answer = await ask_until_ready(cluster, ask, refusal)
     return {
-        (topic.name, int(partition.partition_index)): int(partition.committed_offset)
+        (topic.name, int(partition.partition_index)): CommittedOffset(
+            int(partition.committed_offset), partition.metadata or ""
+        )
         for topic in answer.topics
         for partition in topic.partitions
         if partition.committed_offset >= 0

@@ -191,8 +191,11 @@ class TransactionalProducer:
             topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp
         )
 
-    async def send_offsets(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata) -> None:
-        """Commit a group's offsets with the transaction: each is the offset of the next record to consume."""
+    async def send_offsets(
+        self, offsets: Mapping[TopicPartition, int], group: GroupMetadata, metadata: str = ""
+    ) -> None:
+        """Commit a group's offsets with the transaction: each is the offset of the next record to consume.
+        ``metadata`` is stored with each of them."""
         self._require("send_offsets", State.OPEN)
         if not offsets:
             return
@@ -201,7 +204,7 @@ class TransactionalProducer:
         else:
             await self._ask(TRANSACTION_KEY, self.transactional_id, lambda channel: self._add_group(channel, group))
             self._started = True
-        await self._ask(GROUP_KEY, group.group, lambda channel: self._commit_offsets(channel, offsets, group))
+        await self._ask(GROUP_KEY, group.group, lambda channel: self._commit_offsets(channel, offsets, group, metadata))
 
     async def flush(self) -> None:
         """Wait until every record has an outcome."""
@@ -347,14 +350,14 @@ class TransactionalProducer:
         check(response.error_code, f"group {group.group!r}")
 
     async def _commit_offsets(
-        self, channel: Channel, offsets: Mapping[TopicPartition, int], group: GroupMetadata
+        self, channel: Channel, offsets: Mapping[TopicPartition, int], group: GroupMetadata, metadata: str
     ) -> None:
         newest = NEWEST_OFFSET_COMMIT if self._adds else NEWEST_OFFSET_COMMIT - 1
         topics = [
             {
                 "name": topic,
                 "partitions": [
-                    {"partition_index": one, "committed_offset": offsets[topic, one], "committed_metadata": ""}
+                    {"partition_index": one, "committed_offset": offsets[topic, one], "committed_metadata": metadata}
                     for one in numbers
                 ],
             }

@@ -115,6 +115,7 @@ class ScriptedCluster(Cluster):
             ApiKey.ADD_OFFSETS_TO_TXN: lambda version, request, code: {"error_code": code},
             ApiKey.TXN_OFFSET_COMMIT: self._commit_offsets,
             ApiKey.END_TXN: self._end,
+            ApiKey.OFFSET_FETCH: self._offsets,
         }
 
     def _metadata(self, version: int, request: Any, code: ErrorCode) -> dict[str, object]:
@@ -159,6 +160,10 @@ class ScriptedCluster(Cluster):
                 for topic in request.topics
             ]
         }
+
+    def _offsets(self, version: int, request: Any, code: ErrorCode) -> dict[str, object]:
+        one = {"partition_index": 1, "committed_offset": -1 if code else 42, "metadata": "host-1", "error_code": code}
+        return {"groups": [{"group_id": "billing", "topics": [{"name": TOPIC, "partitions": [one]}], "error_code": 0}]}
 
     def _end(self, version: int, request: Any, code: ErrorCode) -> dict[str, object]:
         if version < 5:

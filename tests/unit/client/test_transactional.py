@@ -97,7 +97,7 @@ async def test_offsets_are_committed_as_a_member_of_the_group(level: int, asked:
     cluster = ScriptedCluster(level)
     async with producing(cluster) as producer:
         producer.begin()
-        await producer.send_offsets({(TOPIC, 1): 42}, GROUP)
+        await producer.send_offsets({(TOPIC, 1): 42}, GROUP, "host-1")
         await producer.commit()
     assert cluster.asked() == [*asked, "END_TXN"]
     assert cluster.version(ApiKey.TXN_OFFSET_COMMIT) == (5 if level == 2 else 4)
@@ -105,7 +105,8 @@ async def test_offsets_are_committed_as_a_member_of_the_group(level: int, asked:
     assert (request.group_id, request.generation_id) == ("billing", 7)
     assert (request.member_id, request.group_instance_id) == ("member-1", "instance-1")
     [topic] = request.topics
-    assert [(one.partition_index, one.committed_offset) for one in topic.partitions] == [(1, 42)]
+    [one] = topic.partitions
+    assert (one.partition_index, one.committed_offset, one.committed_metadata) == (1, 42, "host-1")
 
 
 @pytest.mark.parametrize("level", [1, 2])

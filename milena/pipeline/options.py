@@ -23,13 +23,22 @@ PARTITION_BYTES: Final = 128 << 20
 STRATEGY: Final = "startingOffsetsByTimestampStrategy"
 LONGEST_DELAY: Final = 15 * 60.0
 """The default of option ``maxTriggerDelay`` in seconds."""
+TRANSACTION_TIMEOUT: Final = 15 * 60.0
+"""The default of option ``transactionTimeout`` in seconds: the default of the brokers' transaction.max.timeout.ms."""
 
 LARGEST: Final = (1 << 63) - 1
 LAST_PARTITION: Final = (1 << 31) - 1
 """The maximum of offsets and times, and of partition numbers."""
 
 _CHOICES: Final = ("assign", "subscribe", "subscribePattern")
-_OF_SINK: Final = ("kafka.bootstrap.servers", "topic", "checkpointLocation")
+_OF_SINK: Final = (
+    "kafka.bootstrap.servers",
+    "topic",
+    "checkpointLocation",
+    "deliveryGuarantee",
+    "failOnChangedBatch",
+    "transactionTimeout",
+)
 _KNOWN: Final = (
     *_CHOICES,
     "tier",
@@ -135,11 +144,14 @@ class SourceOptions:
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
     """The options of the sink. ``topic``: the topic to write to; empty if the column ``topic`` names it. ``ignored``:
-    options that were given and have no effect."""
+    options that were given and have no effect. ``transaction_timeout`` is in seconds."""
 
     bootstrap: tuple[tuple[str, int], ...]
     topic: str = ""
     ignored: tuple[str, ...] = ()
+    exactly_once: bool = False
+    fail_on_changed_batch: bool = True
+    transaction_timeout: float = TRANSACTION_TIMEOUT
 
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
@@ -149,7 +161,20 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     bootstrap = options.text("kafka.bootstrap.servers")
     if not bootstrap:
         raise PipelineError("option kafka.bootstrap.servers must be specified: the brokers to write to")
-    return SinkOptions(addresses(bootstrap), options.text("topic"), ignored)
+    guarantee = options.text("deliveryGuarantee").lower()
+    if guarantee not in {"", "at-least-once", "exactly-once"}:
+        raise PipelineError(f"option deliveryGuarantee={guarantee} is neither at-least-once nor exactly-once")
+    once = guarantee == "exactly-once"
+    if not once:
+        ignored += tuple(name for name in ("failOnChangedBatch", "transactionTimeout") if options.text(name))
+    return SinkOptions(
+        addresses(bootstrap),
+        options.text("topic"),
+        ignored,
+        exactly_once=once,
+        fail_on_changed_batch=options.flag("failOnChangedBatch", default=True),
+        transaction_timeout=options.seconds("transactionTimeout", TRANSACTION_TIMEOUT),
+    )
 
 
 def source_options(given: Mapping[str, str], *, streaming: bool | None = False) -> SourceOptions:

@@ -1,0 +1,121 @@
+"""The rows of DataFrames as records to write.
+
+Columns, as in Spark's Kafka sink: ``value``, and optionally ``key``, ``topic`` (option ``topic`` overrides it),
+``headers`` and ``partition``; also ``timestamp``, which Spark's sink does not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
+
+from pyspark.sql.types import StructType
+
+from milena.pipeline.errors import PipelineError
+from milena.pipeline.options import SinkOptions
+from milena.protocol.records.record_cursor import Header
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BYTES: Final = frozenset({"binary", "string"})
+KINDS: Final[Mapping[str, frozenset[str]]] = {
+    "key": BYTES,
+    "value": BYTES,
+    "topic": frozenset({"string"}),
+    "partition": frozenset({"int"}),
+    "timestamp": frozenset({"timestamp"}),
+    "headers": frozenset({"array<struct<key:string,value:binary>>"}),
+}
+
+
+class SinkRecord(NamedTuple):
+    """A record to write. ``partition``: None if the producer chooses it; ``timestamp``: ms, None for the time at which
+    it is sent."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    partition: int | None
+    timestamp: int | None
+    headers: Sequence[Header]
+
+
+def check_columns(options: SinkOptions, schema: StructType) -> None:
+    """Check the columns of the DataFrame. Raises PipelineError for columns that cannot be written."""
+    names = schema.fieldNames()
+    for one in schema.fields:
+        if names.count(one.name) > 1:
+            raise PipelineError(f"column {one.name} occurs {names.count(one.name)} times: use select()")
+        kind = one.dataType.simpleString()
+        if one.name not in KINDS:
+            raise PipelineError(f"column {one.name} cannot be written; there are {', '.join(KINDS)}: use select()")
+        if kind not in KINDS[one.name]:
+            wanted = " or ".join(sorted(KINDS[one.name]))
+            raise PipelineError(f"column {one.name} is of type {kind}, not {wanted}: use cast()")
+    if "value" not in schema.fieldNames():
+        raise PipelineError("there is no column value to write")
+    if not options.topic and "topic" not in schema.fieldNames():
+        raise PipelineError("specify the topic to write to, by option topic or a column topic")
+
+
+def records_of(topic: str, batch: pa.RecordBatch) -> Iterator[SinkRecord]:
+    """Yield the records of rows. ``topic``: the option; if it is empty, the column determines the topic. Raises
+    PipelineError for a row that cannot be written."""
+    count, names = batch.num_rows, set(batch.schema.names)
+
+    def column(name: str) -> Sequence[Any]:
+        return _values(name, batch) if name in names else list(repeat(None, count))
+
+    topics = [topic] * count if topic else column("topic")
+    columns = (column("key"), column("value"), column("partition"), column("timestamp"), column("headers"))
+    for name, key, value, partition, timestamp, headers in zip(topics, *columns, strict=True):
+        if name is None:
+            raise PipelineError("column topic is null in a row: use option topic for setting a topic")
+        yield SinkRecord(name, key, value, partition, timestamp, headers or ())
+
+
+def _times(column: pa.Array) -> list[int | None]:
+    """Return the times in ms. Raises PipelineError for one before 1970."""
+    import pyarrow as pa
+
+    times = [None if time is None else time // 1000 for time in column.cast(pa.int64()).to_pylist()]
+    early = next((time for time in times if time is not None and time < 0), None)
+    if early is not None:
+        raise PipelineError(f"column timestamp: a record has {early} ms; it must be non-negative or null")
+    return times
+
+
+class _Pair(TypedDict):
+    key: str | None
+    value: bytes | None
+
+
+def _headers(pairs: Sequence[_Pair | None]) -> tuple[Header, ...]:
+    """Return the headers of a record. Raises PipelineError for a header without a key."""
+    found: list[Header] = []
+    for pair in pairs:
+        if pair is None or pair["key"] is None:
+            raise PipelineError("column headers has a header without a key")
+        found.append((pair["key"], pair["value"]))
+    return tuple(found)
+
+
+def _values(name: str, batch: pa.RecordBatch) -> Sequence[Any]:
+    if name == "timestamp":
+        return _times(batch.column(name))
+    values: list[Any] = batch.column(name).to_pylist()
+    made = _MADE.get(name)
+    return values if made is None else [None if value is None else made(value) for value in values]
+
+
+def _bytes(value: bytes | str) -> bytes:
+    return value.encode() if isinstance(value, str) else value
+
+
+_MADE: Final[Mapping[str, Callable[[Any], object]]] = {
+    "key": _bytes,
+    "value": _bytes,
+    "headers": _headers,
+}

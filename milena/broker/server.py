@@ -8,11 +8,11 @@ directories.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from milena.broker.apis.table import broker_apis
+from milena.broker.apis.table import broker_apis, unstable_versions
 from milena.broker.controller_link.auto_create import AutoCreation
 from milena.broker.controller_link.controller_link import ControllerLink
 from milena.broker.controller_link.lifecycle import (
@@ -56,9 +56,8 @@ from milena.node.metadata.image import Delta, MetadataImage
 from milena.node.metrics import Metrics
 from milena.node.rules.rules import Rules, uuid_namer
 from milena.node.serving.server import Server, ServerLimits
-from milena.protocol.api_keys import ApiKey
 from milena.protocol.schemas.api_versions import ApiVersionsAnswers
-from milena.protocol.schemas.registry import Role, VersionRange, unstable
+from milena.protocol.schemas.registry import Role
 from milena.protocol.types import OFFSETS_TOPIC, TRANSACTION_TOPIC, ZERO_UUID, NodeId
 from milena.runtime.context import Runtime
 from milena.runtime.limited_log import LimitedLog
@@ -112,15 +111,14 @@ class Broker:
         slots = config.get_int("max.incremental.fetch.session.cache.slots")
         self.sessions = FetchSessions(runtime.clock, runtime.random, slots)
         self.metadata_answers = AnswerCache()
-        further = unstable(Role.BROKER, config.release) if config.get_bool("unstable.api.versions.enable") else {}
-        self.api_versions = self._new_api_versions(config, further)
+        self.api_versions = self._new_api_versions(config)
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.selects_replicas = config.get_str_or_none("replica.selector.class") is not None
         self.logs = LogManager(runtime, config, self._directory_failed)
         self.logs.set_listeners(start_moved=self._log_start_moved, synced=self._log_synced)
         name_of = uuid_namer(lambda: self.image.topics_by_id)
         self.rules = rules or Rules(runtime.clock, name_of, runtime.random, self.sessions.partitions_of)
-        self.server = self._new_server(config, self.rules, apis or broker_apis(further))
+        self.server = self._new_server(config, self.rules, apis or broker_apis(config))
         work = self.scheduler = self.server.dispatcher.scheduler
         self._tasks = runtime.new_tasks(f"broker {self.node_id}")
         self._shared = shared
@@ -152,11 +150,11 @@ class Broker:
         self.own_changes = OwnChanges(self.controller, self.configs.get_int, self._applier, runtime.clock)
         register_gauges(self)
 
-    def _new_api_versions(self, config: NodeConfig, further: Mapping[ApiKey, VersionRange]) -> ApiVersionsAnswers:
+    def _new_api_versions(self, config: NodeConfig) -> ApiVersionsAnswers:
         return ApiVersionsAnswers(
             Role.BROKER,
             supported_features(config.release),
-            further,
+            unstable_versions(config),
             release=config.release,
             identity=lambda: (self.cluster_id, self.node_id),
             controller=lambda: self.controller.served,

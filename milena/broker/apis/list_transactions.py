@@ -58,23 +58,27 @@ class Filters:
 
 
 class Listed(Sequence["ListTransactionsTransactionStateFields"]):
-    """The listed ids as fields of the response, which are made one by one: a million of them would need 300 MB."""
+    """The listed ids as fields of the response, which are made one by one: a million of them would need 300 MB, and the
+    garbage collector would look at all of them again and again."""
 
-    def __init__(self, found: list[tuple[str, Transaction]]) -> None:
-        self._found = found
+    def __init__(self, ids: list[str], states: list[Transaction]) -> None:
+        self._ids = ids
+        self._states = states
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._ids)
 
     @overload
     def __getitem__(self, index: int) -> ListTransactionsTransactionStateFields: ...
     @overload
     def __getitem__(self, index: slice) -> Listed: ...
     def __getitem__(self, index: int | slice) -> ListTransactionsTransactionStateFields | Listed:
-        return Listed(self._found[index]) if isinstance(index, slice) else _fields(*self._found[index])
+        if isinstance(index, slice):
+            return Listed(self._ids[index], self._states[index])
+        return _fields(self._ids[index], self._states[index])
 
     def __iter__(self) -> Iterator[ListTransactionsTransactionStateFields]:
-        return (_fields(*one) for one in self._found)
+        return map(_fields, self._ids, self._states)
 
 
 def handle(
@@ -84,18 +88,20 @@ def handle(
     shards = node.transactions.shards()
     filters = _filters(request, node.runtime.clock.time_ms())
     budget = YieldBudget()
-    found: list[tuple[str, Transaction]] = []
+    ids: list[str] = []
+    states: list[Transaction] = []
     for shard in shards:
         for transactional_id in list(shard.transactions):
             present = shard.get(transactional_id)
             if present is not None and (yield from filters.match(transactional_id, present, budget)):
-                found.append((transactional_id, present))
+                ids.append(transactional_id)
+                states.append(present)
             if budget.spend(1):
                 yield
     return {
         "error_code": ErrorCode.NONE,
         "unknown_state_filters": [name for name in dict.fromkeys(request.state_filters) if name not in _STATES],
-        "transaction_states": Listed(found),
+        "transaction_states": Listed(ids, states),
     }
 
 

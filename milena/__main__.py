@@ -21,7 +21,8 @@ EXAMPLES = """Examples:
 
 
 def help_text() -> str:
-    rows = "\n".join(f"  {name:<12}{about}" for name, (_, about) in COMMANDS.items())
+    width = max(map(len, COMMANDS)) + 2
+    rows = "\n".join(f"  {name:<{width}}{about}" for name, (_, about) in COMMANDS.items())
     return (
         f"usage: milena COMMAND [options]\n\nKafka's protocol and files, in Python processes.\n\n{rows}\n\n{EXAMPLES}"
     )

@@ -398,14 +398,6 @@ class TestForwarding:
 
         on_a_cluster(scenario, brokers=2)
 
-    def test_a_transactional_producer_is_refused(self) -> None:
-        async def scenario(cluster: SimulatedCluster, client: Cluster) -> int:
-            channel = client.to(host_of(1), 9092)
-            response = await channel.request(ApiKey.INIT_PRODUCER_ID, transactional_id="tx", transaction_timeout=1000)
-            return int(response.error_code)
-
-        assert on_a_cluster(scenario) == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-
 
 def test_a_log_start_offset_survives_a_restart() -> None:
     async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:

@@ -26,6 +26,8 @@ OWN = (
     "milena_follower_partitions",
     "milena_build_info",
     "milena_contained_errors",
+    "milena_open_transactions",
+    "milena_transactional_ids",
 )
 """Metrics that Kafka does not have."""
 KAFKA = (

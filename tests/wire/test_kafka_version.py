@@ -21,7 +21,7 @@ def test_a_cluster_behaves_like_a_release_until_it_is_started_with_another(tmp_p
         broker, controller = described(cluster)
         assert (broker.keys, controller.keys) == (advertised(Role.BROKER, "4.1"), advertised(Role.CONTROLLER, "4.1"))
         assert broker.supported["metadata.version"] == controller.supported["metadata.version"] == (7, 27)
-        assert broker.finalized == {"metadata.version": 27}
+        assert broker.finalized == {"metadata.version": 27, "transaction.version": 2}
         unknown = refused("topic", "create", "t", "--config", "remote.copy.lag.ms=5", "-b", cluster.bootstrap)
         assert "Unknown topic config name: remote.copy.lag.ms" in unknown
         milena("topic", "create", "t", "-b", cluster.bootstrap)
@@ -31,7 +31,7 @@ def test_a_cluster_behaves_like_a_release_until_it_is_started_with_another(tmp_p
     with LocalCluster.start(tmp_path, options=["--kafka-version", NEWEST]) as cluster:
         broker, controller = described(cluster)
         assert (broker.keys, controller.keys) == (advertised(Role.BROKER), advertised(Role.CONTROLLER))
-        assert broker.finalized == {"metadata.version": 27}
+        assert broker.finalized == {"metadata.version": 27, "transaction.version": 2}
         milena("topic", "alter", "t", "--config", "remote.copy.lag.ms=5", "-b", cluster.bootstrap)
 
 

@@ -60,7 +60,7 @@ def test_a_controller_and_three_brokers_in_racks_form_a_cluster() -> None:
     for name, config in found.items():
         assert config.get_bool("remote.log.storage.system.enable")  # the controller checks the topics' configuration
         assert config.quorum_voters == {1000: ("controller", 9093)}
-        assert config.log_dirs == (DATA,)
+        assert config.log_dirs == (f"{DATA}/log",)
         if config.is_broker:
             inside, outside = config.advertised_listeners
             assert (inside.host, inside.port) == (name, 9092)

@@ -457,7 +457,7 @@ class Partition:
         piece = EMPTY_SLICE if offset == upper else log.read(offset, max_bytes, upper=upper, min_one=min_one)
         aborted: Sequence[tuple[int, int]] | None = None
         if committed and not follower:
-            aborted = None if max_bytes and offset != upper else ()  # None as in Kafka: the first batch is too large
+            aborted = None if max_bytes and offset < upper else ()  # None as in Kafka: the first batch is too large
             if piece.length:
                 aborted = [(txn.producer_id, txn.first_offset) for txn in log.aborted_in(piece, offset, upper)]
         return ReadResult(high_watermark, stable, start, upper, piece, aborted=aborted)

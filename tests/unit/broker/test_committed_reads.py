@@ -130,6 +130,11 @@ class TestOneTransaction:
         assert (len(list(iter_batches(memoryview(bytes(found.records))))), found.aborted) == (1, None)
         assert (found.high_watermark, found.last_stable_offset) == (1, 0)
 
+    def test_a_reader_beyond_its_start_gets_an_empty_list(self, bench: Bench, producers: Producers) -> None:
+        producers.write(7)
+        (found,) = results(fetch(bench, want(offset=1), isolation_level=1, max_wait_ms=0))
+        assert (found.last_stable_offset, bytes(found.records), found.aborted) == (0, b"", [])
+
 
 def test_a_response_lists_only_the_aborted_transactions_of_its_records(bench: Bench, producers: Producers) -> None:
     """A reader at the start of a log must not get all transactions that were aborted since."""

@@ -76,6 +76,7 @@ def test_each_id_has_its_own_error(ids: Coordinated) -> None:
         ErrorCode.NONE,
     ]
     assert [one.transactional_id for one in found] == ["", "no-such", "idle"]
+    assert [one.transaction_start_time for one in found] == [0, 0, -1]
     ids.transactions.resigned(0)
     assert described(ids, "idle")[0].error_code == ErrorCode.NOT_COORDINATOR
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
 from milena.testing.local_cluster import LocalCluster
 from tests.oracle.differential.pair import Answers, Pair, eventually
 from tests.oracle.differential.sides import Side
@@ -60,7 +61,16 @@ def make_ready(pair: Pair) -> None:
     eventually(lambda: _no_errors(pair.ask(ApiKey.FIND_COORDINATOR, 4, key_type=0, coordinator_keys=groups)))
     eventually(lambda: _no_errors(pair.ask(ApiKey.DESCRIBE_GROUPS, 0, groups=groups)))
     eventually(lambda: _no_errors(pair.ask(ApiKey.INIT_PRODUCER_ID, 0, transactional_id=None)))
+    eventually(lambda: _no_errors(pair.ask(ApiKey.FIND_COORDINATOR, 4, key_type=1, coordinator_keys=groups)))
+    eventually(lambda: _unknown_ids(pair.ask(ApiKey.DESCRIBE_TRANSACTIONS, 0, transactional_ids=groups)))
     pair.close()
+
+
+def _unknown_ids(answers: Answers) -> None:
+    """All coordinators have loaded: they answer that the ids are unknown."""
+    for answer in answers.both:
+        for one in answer["transaction_states"]:
+            assert one["error_code"] == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, one
 
 
 def _no_errors(answers: Answers) -> None:

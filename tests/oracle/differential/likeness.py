@@ -21,7 +21,7 @@ _MESSAGES: Final = frozenset({"error_message", "batch_index_error_message"})
 _ORDER: Final = (
     "batch", "name", "topic", "api_key", "resource_type", "resource_name", "config_name", "topic_name", "topic_id",
     "partition_index", "partition", "index", "group_id", "member_id", "feature", "node_id", "broker_id", "replica_id",
-    "producer_id", "entity_type", "entity", "key",
+    "producer_id", "transactional_id", "entity_type", "entity", "key",
 )  # fmt: skip
 
 
@@ -54,6 +54,8 @@ class _Normaliser:
             if field in ("responses", "topics"):
                 value = _merged(value)
             items = [self.value(field, item) for item in value]
+            if field == "partitions" and all(isinstance(item, int) for item in items):
+                return sorted(items)
             return sorted(items, key=_place) if items and isinstance(items[0], dict) else items
         return self._leaf(field, value)
 

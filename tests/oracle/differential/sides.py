@@ -44,6 +44,8 @@ class Side:
         """Ports of all brokers of its cluster."""
         self.cluster_id = ""
         self.names: dict[str, Any] = {}
+        self.epochs: dict[str, int] = {}
+        """The last epoch of each producer, by its name."""
 
     def resolve(self, value: Any) -> Any:
         """Return the value with this side's ids instead of the names."""

@@ -18,7 +18,7 @@ TWICE: Final[Sequence[str]] = ("range", "sticky", "range")
 """Protocols with a duplicate: Kafka never answers a JoinGroup that lists these."""
 
 
-def _group(world: World) -> str:
+def group_of(world: World) -> str:
     return world.one(GROUPS) if world.chance(0.98) else world.of("", f"{TAG}-none")
 
 
@@ -43,7 +43,7 @@ def _generation(world: World, group: str) -> int:
 
 
 def join(world: World) -> Step:
-    group = _group(world)
+    group = group_of(world)
     known = _member(world, group)
     member: Member | None = known if known is not None and world.chance(0.7) else None
     world.generation[group] = world.generation.get(group, 0) + (member is not None)
@@ -78,7 +78,7 @@ def join(world: World) -> Step:
 
 def rebalance(world: World) -> list[Step]:
     """A whole rebalance: perhaps with a new member. All others join again, and all send SyncGroup."""
-    group = _group(world)
+    group = group_of(world)
     joined = world.joined.setdefault(group, [])
     steps = []
     if not joined or world.chance(0.5):
@@ -142,7 +142,7 @@ def _syncing(world: World, member: Member, share: Sequence[Any]) -> Step:
 
 
 def sync(world: World) -> Step:
-    group = _group(world)
+    group = group_of(world)
     member = _member(world, group)
     everyone = [one.name for one in world.members if one.group == group]
     share = [{"member_id": one, "assignment": b"to %d" % index} for index, one in enumerate(everyone)]
@@ -167,8 +167,17 @@ def _instance(world: World, member: Member | None) -> str | None:
     return member.instance
 
 
+def member_of(world: World, group: str) -> dict[str, Any]:
+    """Return the fields of TxnOffsetCommit that name a member and its generation."""
+    member = _member(world, group)
+    if member is None:
+        return {}
+    fields = {"generation_id": _generation(world, group), "member_id": member.name}
+    return {**fields, "group_instance_id": _instance(world, member)}
+
+
 def heartbeat(world: World) -> Step:
-    group = _group(world)
+    group = group_of(world)
     member = _member(world, group)
     return world.step(
         ApiKey.HEARTBEAT,
@@ -181,7 +190,7 @@ def heartbeat(world: World) -> Step:
 
 
 def leave(world: World) -> Step:
-    group = _group(world)
+    group = group_of(world)
     version = world.version(ApiKey.LEAVE_GROUP)
     member = _member(world, group)
     name: str | Name = member.name if member and world.chance(0.9) else "stranger"
@@ -195,7 +204,7 @@ def leave(world: World) -> Step:
 
 
 def commit(world: World) -> Step:
-    group = _group(world)
+    group = group_of(world)
     member = _member(world, group) if world.chance(0.6) else None
     topics = []
     for name in sorted({world.topic() for _ in range(world.of(1, 1, 2))}):
@@ -239,7 +248,7 @@ def fetch_offsets(world: World) -> Step:
 
     if version < 8:
         topics = wanted()
-        return world.step(ApiKey.OFFSET_FETCH, version, group_id=_group(world), topics=topics, require_stable=stable)
+        return world.step(ApiKey.OFFSET_FETCH, version, group_id=group_of(world), topics=topics, require_stable=stable)
     groups = [
         {
             "group_id": group,
@@ -247,13 +256,13 @@ def fetch_offsets(world: World) -> Step:
             "member_id": world.of(None, None, None, "stranger"),
             "member_epoch": world.of(-1, -1, -1, 3),
         }
-        for group in sorted({_group(world) for _ in range(2)})
+        for group in sorted({group_of(world) for _ in range(2)})
     ]
     return world.step(ApiKey.OFFSET_FETCH, version, groups=groups, require_stable=stable)
 
 
 def delete_groups(world: World) -> Step:
-    names = [_group(world) for _ in range(world.of(1, 1, 2))]
+    names = [group_of(world) for _ in range(world.of(1, 1, 2))]
     return world.step(ApiKey.DELETE_GROUPS, world.version(ApiKey.DELETE_GROUPS), groups_names=names)
 
 
@@ -262,14 +271,14 @@ def delete_offsets(world: World) -> Step:
         {"name": name, "partitions": [{"partition_index": index} for index in world.partitions(name)]}
         for name in sorted({world.topic() for _ in range(world.of(1, 1, 2))})
     ]
-    return world.step(ApiKey.OFFSET_DELETE, 0, group_id=_group(world), topics=topics)
+    return world.step(ApiKey.OFFSET_DELETE, 0, group_id=group_of(world), topics=topics)
 
 
 def describe(world: World) -> Step:
     return world.step(
         ApiKey.DESCRIBE_GROUPS,
         world.version(ApiKey.DESCRIBE_GROUPS),
-        groups=[_group(world) for _ in range(world.of(1, 1, 2))],
+        groups=[group_of(world) for _ in range(world.of(1, 1, 2))],
         include_authorized_operations=world.chance(0.3),
     )
 
@@ -288,9 +297,9 @@ def find(world: World) -> Step:
     return world.step(
         ApiKey.FIND_COORDINATOR,
         world.version(ApiKey.FIND_COORDINATOR),
-        key=_group(world),
+        key=group_of(world),
         key_type=world.of(0, 0, 0, -1, 9),
-        coordinator_keys=[_group(world)],
+        coordinator_keys=[group_of(world)],
     )
 
 

@@ -97,7 +97,7 @@ def _odd_in_recompressed(found: Found) -> bool:
     odd = [
         one
         for one in _batches(found.step)
-        if min((0, *one.deltas)) + one.timestamp < -1 or (one.producer != -1 and one.epoch < 0)
+        if min((0, *one.deltas)) + one.timestamp < -1 or (one.producer != -1 and one.epoch == -1)
     ]
     if odd and found.kafka == CLOSED:
         return bool(found.step.fields["acks"] == 0)
@@ -251,6 +251,42 @@ def _cursor_beyond_all(found: Found) -> bool:
     return bool(index > _BEYOND) and found.line.startswith((".next_cursor", ".topics: "))
 
 
+def _verified_before(found: Found) -> bool:
+    """A batch of a producer after a verification in which the coordinator did not know this producer."""
+    if found.key is not ApiKey.PRODUCE or not found.codes(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.NONE):
+        return False
+    known = {
+        (step.fields["transactional_id"], step.learns)
+        for step in found.before
+        if step.key is ApiKey.INIT_PRODUCER_ID and 0 < step.fields["transaction_timeout_ms"] <= _LONGEST_MS
+    }
+    producers = {_producer_of(one, known) for one in _batches(found.step)}
+    return any(
+        one.transactional
+        and _producer_of(one, known) in producers
+        and (step.fields["transactional_id"], _producer_of(one, known)) not in known
+        for step in found.before
+        for one in _batches(step)
+    )
+
+
+_LONGEST_MS: Final = 900_000
+"""``transaction.max.timeout.ms``."""
+
+
+def _producer_of(batch: Batch, known: set[tuple[str, str]]) -> str:
+    """Return the name of a batch's producer; all unknown ones have the same id."""
+    name = batch.producer.of if isinstance(batch.producer, Name) else str(batch.producer)
+    return name if name in {learnt for _, learnt in known} else "unknown"
+
+
+def _markers_so_far(found: Found) -> bool:
+    """The partitions of a transaction that ends, some of which have the marker already."""
+    if found.key is not ApiKey.DESCRIBE_TRANSACTIONS or ".topics" not in found.line:
+        return False
+    return any(one["transaction_state"].startswith("Prepare") for one in found.kafka["transaction_states"])
+
+
 _BEYOND: Final = (1 << 31) - 1 - 2_000
 """The largest index without overflow: 2**31 minus the largest number of partitions in one response."""
 
@@ -275,5 +311,7 @@ KNOWN: Final[Sequence[Known]] = (
     Known("no room", _no_room, "A member that a full group refuses"),
     Known("a protocol twice", _listed_twice, "A JoinGroup that lists a protocol twice"),
     Known("wrong records", _wrong_records, "Invalid records in a batch are INVALID_RECORD", goes_on=True),
+    Known("an unknown producer", _verified_before, "a coordinator that does not know the producer"),
+    Known("markers so far", _markers_so_far, "while its markers are written", goes_on=True),
     Known("a cursor beyond all", _cursor_beyond_all, "A cursor of DescribeTopicPartitions", goes_on=True),
 )

@@ -25,6 +25,7 @@ ALIKE: Final = 2.0
 """Seconds for the groups to be in the same state on both sides."""
 MARKER: Final = "marker"
 TOPICS: Final = [f"{TAG}-{letter}" for letter in "abc"]
+TRANSACTIONS: Final = [f"{TAG}-{letter}" for letter in "xy"]
 GROUPS: Final = [f"{TAG}-{letter}" for letter in "gh"]
 EMPTY_GROUP: Final = f"{TAG}-none"
 """A group that has no members."""
@@ -34,12 +35,15 @@ CHANGES: Final = frozenset({
     ApiKey.ALTER_CLIENT_QUOTAS,
 })  # fmt: skip
 """Changes that the brokers apply after the controller has answered."""
+ENDS: Final = frozenset({ApiKey.END_TXN, ApiKey.INIT_PRODUCER_ID})
+"""Requests that may end a transaction, whose markers are written after the answer."""
 WAITING: Final = {ApiKey.JOIN_GROUP: "PreparingRebalance", ApiKey.SYNC_GROUP: "CompletingRebalance"}
 """Requests that wait for other members, and the state of a group in which they do."""
 OF_GROUPS: Final = frozenset({*WAITING, ApiKey.LEAVE_GROUP, ApiKey.DELETE_GROUPS})
 GIVEN: Final[dict[ApiKey, Callable[[Any], Any]]] = {
     ApiKey.JOIN_GROUP: lambda answer: answer["member_id"],
     ApiKey.INIT_PRODUCER_ID: lambda answer: max(0, answer["producer_id"]),
+    ApiKey.END_TXN: lambda answer: max(0, answer["producer_id"]),
     ApiKey.FETCH: lambda answer: answer["session_id"],
 }
 """Reads the id in a response that gets a name."""
@@ -115,6 +119,7 @@ class Player:
         kept = [side.names for side in self._sides]
         for side in self._sides:
             side.names = Names()
+            side.epochs = {}
         run = _Run(self._sides, self._marker, tag, script)
         try:
             return run.outcome()
@@ -221,6 +226,8 @@ class _Run:
         if self._found.stopped or left:
             self._found.at = index
             return True
+        if step.key in ENDS:
+            self._await_markers()
         if step.key in CHANGES and not step.fields.get("validate_only"):
             self._marker.catch_up()
             self._learn_ids(step)
@@ -250,6 +257,8 @@ class _Run:
         if not step.learns:
             return
         for side, answer in zip(self._sides, answers.both, strict=True):
+            if isinstance(answer, dict) and not answer.get("error_code") and "producer_epoch" in answer:
+                side.epochs[step.learns] = answer["producer_epoch"]
             if isinstance(answer, dict) and (given := GIVEN[step.key](answer)):
                 side.names[step.learns] = given
 
@@ -262,6 +271,19 @@ class _Run:
             for side, answer in zip(self._sides, answers.both, strict=True):
                 if answer["topics"][0]["topic_id"] is not None:
                     side.names[f"id of {name}"] = answer["topics"][0]["topic_id"]
+
+    def _await_markers(self) -> None:
+        """Wait until no transaction is between its end and its last marker, for ALIKE seconds at most."""
+        names = [name.replace(TAG, self._tag) for name in TRANSACTIONS]
+        until = time.monotonic() + ALIKE
+        while time.monotonic() < until:
+            both = self._watch.ask(ApiKey.DESCRIBE_TRANSACTIONS, 0, transactional_ids=names).both
+            if not any(
+                one["transaction_state"].startswith("Prepare")
+                for answer in both
+                for one in answer["transaction_states"]
+            ):
+                return
 
     # -- requests that wait for others
 
@@ -301,6 +323,8 @@ class _Run:
         for name in sorted(one for one in learnt if one.startswith("session")):
             closing: dict[str, Any] = {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 0, "max_bytes": 1, "topics": []}
             pair.ask(ApiKey.FETCH, 12, session_id=Name(name), session_epoch=-1, **closing)
+        for name in (one for one in TRANSACTIONS if any(one in repr(step.fields) for step in self._script)):
+            self._end(pair, name.replace(TAG, self._tag))
         groups = [name.replace(TAG, self._tag) for name in GROUPS]
         members: list[dict[str, Any]] = [{"member_id": Name(one)} for one in sorted(learnt) if one.startswith("member")]
         members += [{"member_id": "", "group_instance_id": one} for one in ("i", "j")]
@@ -317,6 +341,13 @@ class _Run:
             self._marker.catch_up()
         pair.close()
 
+    def _end(self, pair: Pair, transactional_id: str) -> None:
+        """End an open transaction: another producer with the transactional id aborts it."""
+        identity: dict[str, Any] = {"transactional_id": transactional_id, "producer_id": -1, "producer_epoch": -1}
+        for _ in range(2):
+            pair.ask(ApiKey.INIT_PRODUCER_ID, 4, **identity, transaction_timeout_ms=60_000)
+            self._await_markers()
+
 
 IGNORED: Final[dict[ApiKey, tuple[str, ...]]] = {
     ApiKey.INIT_PRODUCER_ID: ("producer_id",),
@@ -329,7 +360,7 @@ def _without_others(answer: Any, tag: str) -> Any:
     if not isinstance(answer, dict):
         return answer
     own = dict(answer)
-    for listing, name in (("topics", "name"), ("groups", "group_id")):
+    for listing, name in (("topics", "name"), ("groups", "group_id"), ("transaction_states", "transactional_id")):
         if isinstance(own.get(listing), list):
             own[listing] = [one for one in own[listing] if not _of_another(str(one.get(name)), tag)]
     return own

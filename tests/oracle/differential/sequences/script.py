@@ -18,6 +18,17 @@ TAG: Final = "r000000"
 
 
 @dataclass(frozen=True)
+class Epoch(Made):
+    """The epoch that each side has last assigned to a producer, plus ``more``."""
+
+    producer: str
+    more: int = 0
+
+    def made(self, side: Side) -> int:
+        return min(max(side.epochs.get(self.producer, 0) + self.more, -1), 2**15 - 1)
+
+
+@dataclass(frozen=True)
 class Batch(Made):
     """A record batch, built for each side separately because producer ids may differ."""
 
@@ -31,11 +42,12 @@ class Batch(Made):
     """Size of a value in bytes; -1: null."""
     headers: tuple[tuple[str, bytes | None], ...] = ()
     producer: int | Name = -1
-    epoch: int = -1
+    epoch: int | Epoch = -1
     sequence: int = -1
     changed: tuple[tuple[str, int], ...] = ()
     """Header fields that are set to other values, with a matching checksum."""
     append_time: bool = False
+    transactional: bool = False
     body: bytes | None = None
     """Bytes instead of the records."""
     cut: int = 0
@@ -52,7 +64,8 @@ class Batch(Made):
             codec=Codec(self.codec),
             base_timestamp=self.timestamp,
             producer_id=side.resolve(self.producer),
-            producer_epoch=self.epoch,
+            producer_epoch=side.resolve(self.epoch),
+            transactional=self.transactional,
             base_sequence=self.sequence,
             timestamp_type=TimestampType.LOG_APPEND_TIME if self.append_time else TimestampType.CREATE_TIME,
         )
@@ -103,7 +116,7 @@ def written(script: Script) -> str:
 
 def read(text: str) -> list[Step]:
     """Return the script that ``written`` has printed."""
-    known = {"Step": Step, "Batch": Batch, "Long": Long, "Name": Name, "UUID": UUID, "ApiKey": ApiKey}
+    known = {"Step": Step, "Batch": Batch, "Long": Long, "Epoch": Epoch, "Name": Name, "UUID": UUID, "ApiKey": ApiKey}
     script: list[Step] = eval(f"[\n{text}\n]", {"__builtins__": {}}, known)
     return script
 

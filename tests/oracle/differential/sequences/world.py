@@ -16,7 +16,9 @@ from tests.oracle.differential.sides import Name
 T = TypeVar("T")
 NOWHERE: Final = f"{TAG}-nowhere"
 UNKNOWN_ID: Final = UUID(int=70)
-ONCE: Final = frozenset({ApiKey.PRODUCE, ApiKey.JOIN_GROUP, ApiKey.ALTER_CONFIGS})
+ONCE: Final = frozenset({
+    ApiKey.PRODUCE, ApiKey.JOIN_GROUP, ApiKey.ALTER_CONFIGS, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.WRITE_TXN_MARKERS,
+})  # fmt: skip
 """Requests in which no item is repeated: Kafka loses batches, or never answers (docs/compatibility.md)."""
 
 
@@ -31,6 +33,16 @@ class Topic:
 class Producer:
     name: Name | int
     epoch: int = 0
+    next: dict[tuple[str, int], int] = field(default_factory=dict)
+    """The next sequence number of each partition."""
+
+
+@dataclass
+class Transaction:
+    """A transactional id, and its producer."""
+
+    transactional_id: str
+    producer: Name
     next: dict[tuple[str, int], int] = field(default_factory=dict)
     """The next sequence number of each partition."""
 
@@ -77,6 +89,7 @@ class World:
         self.dice = random.Random(seed)
         self.topics: dict[str, Topic] = {}
         self.producers: list[Producer] = []
+        self.transactions: dict[str, Transaction] = {}
         self.sessions: list[Session] = []
         self.members: list[Member] = []
         self.joined: dict[str, list[Member]] = {}

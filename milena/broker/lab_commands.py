@@ -11,7 +11,8 @@ from milena.broker.replica.description import describe
 from milena.broker.work_lab_commands import Worked, WorkLabCommands
 from milena.node.metadata.image_digest import image_digest
 from milena.protocol.records.batch import iter_batches
-from milena.protocol.records.records import iter_records, offset_of
+from milena.protocol.records.control_records import ControlType, decode_control_type
+from milena.protocol.records.records import Record, iter_records, offset_of
 from milena.protocol.types import Offset
 from milena.protocol.uuids import to_text
 
@@ -32,6 +33,13 @@ class Inspected(Worked, Protocol):
     def own_changes(self) -> OwnChanges: ...
     @property
     def remote_reads(self) -> RemoteReads | None: ...
+
+
+def _text(record: Record, *, is_control: bool) -> str | None:
+    """Return a record's value, or the type of a control record."""
+    if is_control:
+        return ControlType(decode_control_type(record.key or b"")).name
+    return None if record.value is None else record.value.decode(errors="replace")
 
 
 class BrokerLabCommands:
@@ -67,7 +75,9 @@ class BrokerLabCommands:
     def follower_transitions(self, since: int = 0) -> list[dict[str, object]]:
         return self._node.fetchers.transitions.since(since)
 
-    def read_log(self, topic: str, partition: int, from_: int = 0, max: int = 1000) -> list[list[object]]:
+    def read_log(
+        self, topic: str, partition: int, from_: int = 0, max: int = 1000, markers: bool = False
+    ) -> list[list[object]]:
         log = self._node.partitions.get(topic, partition).online_log
         records: list[list[object]] = []
         first = log.local_log_start_offset
@@ -77,9 +87,9 @@ class BrokerLabCommands:
             if not data:
                 break  # compaction has removed the last records
             for batch in iter_batches(data):
-                if not batch.is_control:
+                if markers or not batch.is_control:
                     records += [
-                        [offset, None if record.value is None else record.value.decode(errors="replace"), epoch]
+                        [offset, _text(record, is_control=batch.is_control), epoch]
                         for record in iter_records(batch)
                         for offset, epoch in ((offset_of(batch, record), batch.leader_epoch),)
                         if offset >= position

@@ -22,6 +22,7 @@
     topic, elect, configure, move, ...               see ``lab.scenarios.topics``
     roll, flush, tier, retention, ...                see ``lab.scenarios.upkeep``
     clean, finish: {...}                             for a test peer: see ``lab.scenarios.cleanings``
+    init, commit, abort, ...                         transactional producers: see ``lab.scenarios.transactions``
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import zip_longest
-from typing import Final, NotRequired, TypeAlias, TypedDict
+from typing import Final, NotRequired, TypeAlias, TypedDict, cast
 
 from milena.command_line.options import nearest
 from milena.lab.scenarios.cleanings import CLEANING_ACTIONS
@@ -40,7 +41,9 @@ from milena.lab.scenarios.requests import ask, fetch, propose
 from milena.lab.scenarios.script import BROKERS, Fields, ScriptError, node_id, partition_of
 from milena.lab.scenarios.stage import Action, ScenarioFailed, Stage
 from milena.lab.scenarios.topics import TIMEOUT_MS, TOPIC_ACTIONS
+from milena.lab.scenarios.transactions import REQUESTS_IN_TRANSACTIONS, TRANSACTION_ACTIONS, Produced, produce_by
 from milena.lab.scenarios.upkeep import UPKEEP_ACTIONS
+from milena.lab.scenarios.values import Values, shown_values, values_of
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records.records import Record, build_batch
@@ -49,21 +52,20 @@ from milena.protocol.requests.produce import ProduceRequest, decode_produce_resp
 ACKS: Final = {"all": -1, "1": 1, "0": 0}
 PRODUCE_VERSION: Final = 12
 SCENARIO: Final = "scenario"
-SILENT: Final = frozenset({"wait", "trace", "remember", "produce", "read", "fetch", "ask", "propose"})
+SILENT: Final = frozenset(
+    {"wait", "trace", "remember", "produce", "read", "fetch", "ask", "propose", *REQUESTS_IN_TRANSACTIONS}
+)
 """Actions that change nothing, or whose requests are events themselves."""
-SOME: Final = 3
 
 
 Nodes: TypeAlias = str | list[str]
-Numbered = TypedDict("Numbered", {"from": int, "to": int, "text": NotRequired[str]})
-"""Numbered values: ``{from: 11, to: 20, text: "B:%d"}``."""
 
 
 class Produce(TypedDict):
     """The arguments of ``produce``."""
 
     to: str
-    values: Sequence[str | int] | Numbered
+    values: Values
     of: NotRequired[str]
     acks: NotRequired[str | int]
     error: NotRequired[str]
@@ -144,6 +146,9 @@ async def _wipe(stage: Stage, nodes: Nodes) -> None:
 
 
 async def _produce(stage: Stage, arguments: Produce) -> None:
+    if "by" in arguments:
+        await produce_by(stage, cast("Produced", arguments))
+        return
     broker, partition = arguments["to"], arguments.get("of", "t-0")
     await stage.until(f"{broker} to lead", lambda: missing(stage, {"leaders": {partition: broker}}))
     await asyncio.gather(_write(stage, broker, arguments), _each_of(stage, arguments.get("meanwhile", ())))
@@ -160,7 +165,7 @@ async def _write(stage: Stage, broker: str, arguments: Produce) -> None:
     acks = ACKS[str(arguments.get("acks", "all"))]
     expected = ErrorCode[arguments.get("error", "NONE")]
     topic, number = partition_of(arguments.get("of", "t-0"))
-    values = _values(arguments["values"])
+    values = values_of(arguments["values"])
     offsets: list[int] = []
     batches = [values] if arguments.get("as_one", False) else [[value] for value in values]
     for batched, time in zip_longest(batches, arguments.get("times", ()), fillvalue="+0"):
@@ -191,28 +196,16 @@ async def _write(stage: Stage, broker: str, arguments: Produce) -> None:
     stage.recorder.add(
         EventKind.REQUEST,
         "producer",
-        f"{_range(values)}, acks={arguments.get('acks', 'all')}",
+        f"{shown_values(values)}, acks={arguments.get('acks', 'all')}",
         target=broker,
         api="Produce",
-        result=expected.name if expected else f"offset {_range(offsets)}",
+        result=expected.name if expected else f"offset {shown_values(offsets)}",
         error=bool(expected),
     )
 
 
-def _range(values: Sequence[object]) -> str:
-    """Return all values, or the first and the last one of more than three."""
-    return f"{values[0]} to {values[-1]}" if len(values) > SOME else ", ".join(map(str, values))
-
-
 def _time(text: str | int, now: int) -> int:
     return now + int(text[1:]) if isinstance(text, str) else text
-
-
-def _values(values: Sequence[str | int] | Numbered) -> list[str]:
-    if isinstance(values, Mapping):
-        text = values.get("text", "msg %d")
-        return [text % number for number in range(values["from"], values["to"] + 1)]
-    return [f"msg {value}" if isinstance(value, int) else str(value) for value in values]
 
 
 async def _wait(stage: Stage, conditions: Fields) -> None:
@@ -285,4 +278,5 @@ ACTIONS: Final[Mapping[str, Action]] = {
     **TOPIC_ACTIONS,
     **UPKEEP_ACTIONS,
     **CLEANING_ACTIONS,
+    **TRANSACTION_ACTIONS,
 }

@@ -6,6 +6,7 @@ that have not changed, so the last position of each is remembered.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -13,9 +14,11 @@ from milena.lab.scenarios.driver import CONTROLLER
 from milena.lab.scenarios.events import Event, EventKind
 from milena.lab.scenarios.peers.private_epoch_ends import UNKNOWN_OFFSET_FOR_LEADER_EPOCH
 from milena.lab.scenarios.script import BROKERS
+from milena.lab.scenarios.transaction_events import TRANSACTION_EVENTS, Shown
 
 NONE: Final = "NONE"
 CONSUMER: Final = "consumer"
+OF_BROKER: Final = re.compile(r"broker-(\d+)-")
 TIMESTAMPS: Final = {
     -1: "LATEST_TIMESTAMP",
     -2: "EARLIEST_TIMESTAMP",
@@ -56,6 +59,8 @@ class ExchangeEvents:
 
     def of(self, node: str, at: float, exchange: Fields, epoch: EpochName) -> list[Event]:
         """Return the events of one exchange that ``node`` has answered; none for an API that is not shown."""
+        if (shown := TRANSACTION_EVENTS.get(exchange["api"])) is not None and "undecodable" not in exchange["request"]:
+            return [_shown(at, node, exchange, one) for one in shown(exchange)]
         render = _RENDERED.get(exchange["api"])
         if render is None or "undecodable" in exchange["request"]:
             return []
@@ -184,11 +189,30 @@ _RENDERED: Final[Mapping[str, Rendered]] = {
 }
 
 
-def watched_at(node: str) -> Sequence[str]:
+def watched_at(node: str, *, transactions: bool) -> Sequence[str]:
     """Return the APIs that are recorded at a node."""
     if node == CONTROLLER:
         return ("ALTER_PARTITION", "BROKER_REGISTRATION", "BROKER_HEARTBEAT")
-    return ("FETCH", "LIST_OFFSETS", "OFFSET_FOR_LEADER_EPOCH")
+    return ("FETCH", "LIST_OFFSETS", "OFFSET_FOR_LEADER_EPOCH", *(TRANSACTION_EVENTS if transactions else ()))
+
+
+def _shown(at: float, node: str, exchange: Fields, shown: Shown) -> Event:
+    return Event(
+        at=at,
+        kind=EventKind.REQUEST,
+        source=client_name(exchange["client_id"]),
+        target=node,
+        api=shown.api,
+        text=shown.text,
+        result=shown.result if shown.error == NONE else shown.error,
+        error=shown.error != NONE,
+    )
+
+
+def client_name(client_id: str | None) -> str:
+    """Return the letter of the broker whose connection has this client id; otherwise the client id."""
+    found = OF_BROKER.match(client_id or "")
+    return broker_name(int(found[1])) if found else client_id or CONSUMER
 
 
 def _answered(at: float, source: str, target: str, api: str, text: str, answer: Fields, result: str) -> Event:

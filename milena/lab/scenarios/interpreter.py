@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from milena.lab.scenarios import transactions
 from milena.lab.scenarios.actions import action_line, carry_out
 from milena.lab.scenarios.driver import CONTROLLER, Driver
 from milena.lab.scenarios.exchanges import differences, mismatch, renumbered
@@ -124,6 +125,7 @@ async def _different(stage: Stage, expected: Fields) -> str | None:
         wrong.append(f"acknowledged and lost are {lost}, expected {expected['lost']}")
     if "partition" in expected and (reason := mismatch(expected["partition"], await stage.partition())):
         wrong.append(f"partition{reason}")
+    wrong += await transactions.differences(stage, expected.get("transactions", {}))
     for broker, fields in expected.get("describe", {}).items():
         if reason := mismatch(fields, await stage.replica(broker)):
             wrong.append(f"{broker}{reason}")

@@ -133,7 +133,7 @@ async def _served_by(stage: Stage, broker: str, partition: Partition, offset: in
 
 async def _read_at(stage: Stage, broker: str, partition: Partition, offset: int, expected: Log, reader: Reader) -> None:
     async def missing() -> str | None:
-        fetched, data = await _fetch(stage, broker, partition, offset, reader)
+        fetched, data = await fetch_once(stage, broker, partition, offset, reader)
         error = ErrorCode(fetched.error_code)
         if error and retriable(error):
             return f"{broker} answers {error.name}"
@@ -195,7 +195,7 @@ async def list_offsets(stage: Stage, arguments: Mapping[str, Any]) -> None:
         await stage.until(f"the offset of {partition} for {name}", missing)
 
 
-async def _fetch(
+async def fetch_once(
     stage: Stage, broker: str, partition: Partition, offset: int, reader: Reader = ANY_CONSUMER
 ) -> tuple[FetchedPartition, bytes]:
     """Send one consumer's fetch. Raises LabCommandError if the broker cannot be reached."""
@@ -230,7 +230,7 @@ async def _metadata_records(stage: Stage) -> list[tuple[int, bytes]]:
 async def _all_records(stage: Stage, broker: str, partition: Partition) -> list[tuple[int, bytes]]:
     found: list[tuple[int, bytes]] = []
     while True:
-        fetched, data = await _fetch(stage, broker, partition, found[-1][0] + 1 if found else 0)
+        fetched, data = await fetch_once(stage, broker, partition, found[-1][0] + 1 if found else 0)
         if fetched.error_code:
             raise LabCommandError(f"{partition}: {ErrorCode(fetched.error_code).name}")
         before = len(found)

@@ -54,10 +54,14 @@ class _Segment(NamedTuple):
 class Recorder:
     """The events of one run. ``topics``: the names of the topics to show, by name and id; the caller adds to it."""
 
-    def __init__(self, clock: Callable[[], float], command: Callable[..., Awaitable[Any]]) -> None:
+    def __init__(
+        self, clock: Callable[[], float], command: Callable[..., Awaitable[Any]], *, transactions: bool = False
+    ) -> None:
+        """``transactions``: record their requests, too."""
         self.topics: dict[str, str] = {}
         self._clock = clock
         self._command = command
+        self._transactions = transactions
         self._began = clock()
         self._rules: dict[str, list[int]] = {}
         self._changes: dict[str, int] = {}
@@ -73,7 +77,8 @@ class Recorder:
 
     async def watch(self, node: str) -> None:
         """Trace the requests that a node receives from now on. Call it after each start of the node."""
-        self._rules[node] = [(await self._command(node, "trace", api=api))["rule"] for api in watched_at(node)]
+        apis = watched_at(node, transactions=self._transactions)
+        self._rules[node] = [(await self._command(node, "trace", api=api))["rule"] for api in apis]
         self._changes[node] = 0
 
     async def collect(self, node: str) -> None:

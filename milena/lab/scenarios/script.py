@@ -72,6 +72,8 @@ VARIANT_KEYS: Final = frozenset({"peers", "set", "config", "nodes", "release_ver
 STEP_KEYS: Final = frozenset({"title", "quote", "in", "before", "do", "expect", "exchanges", "note"})
 BROKERS: Final = "ABCDE"
 TOPIC: Final = "t"
+COORDINATORS: Final = "coordinators"
+"""The action that every scenario with transactions has."""
 
 
 Fields: TypeAlias = Mapping[str, Any]
@@ -118,6 +120,11 @@ class Script:
     note: str = ""
     conclusion: str | None = None
     """What the control experiment shows; the expectations of its steps verify that."""
+
+    @property
+    def has_transactions(self) -> bool:
+        """Whether it creates the topics of coordinators."""
+        return any(name == COORDINATORS for step in self.steps for name, _ in step.actions)
 
 
 class Partition(NamedTuple):

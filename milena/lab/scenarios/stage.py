@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import UUID
 
 from milena.command_line.options import nearest
+from milena.client.membership import GroupMetadata
 from milena.lab.scenarios.driver import CONTROLLER, Driver
+from milena.lab.scenarios.producers import ScenarioProducer
 from milena.lab.scenarios.recorder import Recorder
 from milena.lab.scenarios.remote import Ids, Place
 from milena.lab.scenarios.script import THE_PARTITION, Fields, Partition, Script, node_id, replica_of
@@ -18,6 +20,7 @@ from milena.lab.scenarios.tables import Renumbering, Row, Table
 from milena.node.links.outgoing import Channel
 from milena.node.serving.lab_commands import LabCommandError
 from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import ErrorCode
 from milena.protocol.types import ZERO_UUID
 from milena.protocol.uuids import from_text
 
@@ -78,12 +81,19 @@ class Stage:
         """The exchanges that the present step has compared, by rule."""
         self.longest_write = 0.0
         """Seconds until the slowest record of the present step was acknowledged by all in-sync replicas."""
+        self.producers: dict[str, ScenarioProducer] = {}
+        self.members: dict[str, GroupMetadata] = {}
+        """Members of groups by name, as they were when they joined."""
+        self.answers: dict[str, ErrorCode] = {}
+        """Answers to the requests for which their producers do not wait, by name."""
         self.acknowledged: dict[str, int] = {}
         """Values written with acks=all, with their offsets."""
         self.numbering = None if script.epochs is None else Renumbering(script.epochs)
-        self.recorder = Recorder(driver.runtime.clock.monotonic, driver.command)
+        self.recorder = Recorder(
+            driver.runtime.clock.monotonic, driver.command, transactions=script.has_transactions
+        )
         self.recorder.topics[TOPIC] = TOPIC
-        self._channels: dict[tuple[str, str], Channel] = {}
+        self._channels: dict[tuple[str, str, str], Channel] = {}
         self._starting: dict[str, asyncio.Event] = {}
 
     def begin(self, node: str) -> None:
@@ -109,12 +119,12 @@ class Stage:
 
     # -- asking
 
-    def channel(self, node: str, client_id: str = CLIENT) -> Channel:
-        """Return the scenario's own connection to a node."""
+    def channel(self, node: str, client_id: str = CLIENT, name: str = "") -> Channel:
+        """Return the scenario's own connection to a node. One with another ``name`` is another connection."""
         host, port = self.driver.address(node)
-        known = self._channels.get((node, client_id))
+        known = self._channels.get((node, client_id, name))
         if known is None or (known.host, known.port) != (host, port):
-            known = self._channels[node, client_id] = Channel(self.driver.runtime, host, port, client_id)
+            known = self._channels[node, client_id, name] = Channel(self.driver.runtime, host, port, client_id)
         return known
 
     def forget(self, node: str) -> None:
@@ -237,7 +247,7 @@ class Stage:
     async def _table(self, broker: str, partition: Partition) -> Table:
         name = partition.on(broker)
         described = self.described[name] = await self.replica(name)
-        records = await self.of_replica(name, "read_log", max=10_000)
+        records = await self.of_replica(name, "read_log", max=10_000, markers=True)
         at_controller = await self.partition(partition)
         return Table(
             log={int(offset): (str(value), int(epoch)) for offset, value, epoch in records},

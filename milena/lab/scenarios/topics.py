@@ -65,10 +65,26 @@ async def _topic(stage: Stage, arguments: Topic) -> None:
     name, count = arguments.get("name", TOPIC), arguments.get("count", -1)
     partitions = {} if count > 0 else arguments.get("partitions") or {PARTITION: arguments["replicas"]}
     configs = {**stage.script.config, **{key: str(value) for key, value in arguments.get("config", {}).items()}}
+    await create_topic(stage, name, partitions, configs, count=count, factor=arguments.get("factor", -1))
+    for number, brokers in partitions.items():
+        stage.replicas[Partition(name, number)] = tuple(brokers)
+
+
+async def create_topic(
+    stage: Stage,
+    name: str,
+    partitions: Mapping[int, Sequence[str]],
+    configs: Mapping[str, str],
+    *,
+    count: int = -1,
+    factor: int = -1,
+) -> None:
+    """Create a topic with these replicas, or with ``count`` partitions that the controller places. Raises
+    ScenarioFailed."""
     topic = {
         "name": name,
         "num_partitions": count,
-        "replication_factor": arguments.get("factor", -1),
+        "replication_factor": factor,
         "assignments": [
             {"partition_index": number, "broker_ids": [node_id(broker) for broker in brokers]}
             for number, brokers in partitions.items()
@@ -82,8 +98,6 @@ async def _topic(stage: Stage, arguments: Topic) -> None:
     expect_none("the topic", result.error_code)
     stage.topic_ids[name] = topic_id = result.topic_id or ZERO_UUID
     stage.recorder.topics |= {name: name, str(topic_id): name}
-    for number, brokers in partitions.items():
-        stage.replicas[Partition(name, number)] = tuple(brokers)
 
 
 async def _partitions(stage: Stage, added: Mapping[str, list[str]]) -> None:

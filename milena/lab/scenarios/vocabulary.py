@@ -12,10 +12,10 @@ from milena.lab.scenarios.reading import IN_TIER
 from milena.lab.scenarios.script import Fields, Script, ScriptError, check_names
 from milena.lab.scenarios.tables import KEYS
 
-OTHERS: Final = frozenset({"same", "differ", "lost", "partition", "describe"})
+OTHERS: Final = frozenset({"same", "differ", "lost", "partition", "describe", "transactions"})
 """The expectations in addition to tables and the tier (``remote``, ``metadata``; ``remote/u-1``): equal logs, offsets
-at which logs differ, acknowledged values that the leader lacks, the partition as registered at the controller, and a
-replica as its broker describes it."""
+at which logs differ, acknowledged values that the leader lacks, the partition as registered at the controller, a replica as its
+broker describes it, and transactional ids as their coordinator describes them."""
 
 
 def check(script: Script) -> None:

@@ -162,10 +162,11 @@ class LabNode(NodeCommands):
         return found
 
     def read_log(
-        self, topic: str, partition: int, from_: int = 0, max: int = 1000
+        self, topic: str, partition: int, from_: int = 0, max: int = 1000, *, markers: bool = False
     ) -> Sequence[tuple[int, str | None, int]]:
-        """Offset, value and leader epoch of the records in the log here."""
-        found = self.call("read_log", topic=topic, partition=partition, **{"from": from_}, max=max)
+        """Offset, value and leader epoch of the records in the log here. ``markers``: also those of ended
+        transactions."""
+        found = self.call("read_log", topic=topic, partition=partition, **{"from": from_}, max=max, markers=markers)
         return [(offset, value, epoch) for offset, value, epoch in found]
 
     def remote_segments(self, topic: str, partition: int) -> Sequence[Described]:

@@ -183,3 +183,59 @@ def test_a_step_that_expects_nothing_fails_if_nothing_later_can_be_waited_for() 
 def test_a_read_from_another_segment_fails_the_scenario(served_by: dict[int, str], said: str) -> None:
     records = {0: [0, 0], 1: [4, 1], 2: [5, 1]}
     assert said in played_on_tier(do=[{"read": {"at": "B", "from": 0, "records": records, "served_by": served_by}}])
+
+
+def fenced(**changes: Any) -> str:
+    """The message with which kip98_zombie fails if its third step has these actions or expectations."""
+    data = deepcopy(dict(source("kip98_zombie")))
+    data["steps"] = [*data["steps"][:2], {"title": "P is fenced", "in": ["plain"], **changes}]
+    data["variants"] = {"plain": data["variants"]["plain"]}
+    with pytest.raises(ScenarioFailed) as failed:
+        play_simulated(script_of(data))
+    return str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("action", "said"),
+    [
+        ({"commit": "P"}, "P: PRODUCER_FENCED, not NONE"),
+        ({"commit": {"producer": "Q", "error": "PRODUCER_FENCED"}}, "Q: INVALID_TXN_STATE, not PRODUCER_FENCED"),
+        ({"commit": "R"}, "there is no producer R"),
+        ({"read_committed": {"at": "A", "values": [0], "stable": 2}}, "A returns [] up to 2, expected ['msg 0']"),
+        ({"read_committed": {"at": "A", "values": [], "stable": 1}}, "A returns [] up to 2, expected []"),
+        ({"hanging": {"in": ["t-0"], "are": ["t-0"]}}, "hanging transactions in ['t-0']: after 30 s found in []"),
+    ],
+)
+def test_a_wrong_answer_to_a_producer_fails_the_scenario(action: dict[str, Any], said: str) -> None:
+    assert said in fenced(do=[action])
+
+
+@pytest.mark.parametrize(
+    ("expect", "said"),
+    [
+        ({"transactions": {"app": {"state": "Ongoing"}}}, "transactions.app.state: expected 'Ongoing', found 'Empty'"),
+        ({"transactions": {"other": {}}}, "other: TRANSACTIONAL_ID_NOT_FOUND"),
+        ({"A": {"log": {0: [0, 0], 1: ["COMMIT", 0]}}}, "A: log: expected"),
+    ],
+)
+def test_a_wrong_expectation_of_a_transaction_fails_the_scenario(expect: dict[str, Any], said: str) -> None:
+    assert said in fenced(expect=expect)
+
+
+def test_a_late_answer_other_than_the_expected_one_fails_the_scenario() -> None:
+    do = [
+        {"hold": {"at": "B", "api": "END_TXN", "from": "P", "as": "the EndTxn"}},
+        {"commit": {"producer": "P", "unanswered": "the late EndTxn"}},
+        {"wait": {"hits": {"the EndTxn": 1}}},
+        {"release": "the EndTxn"},
+        {"answered": {"the late EndTxn": "NONE"}},
+    ]
+    assert "the late EndTxn: PRODUCER_FENCED, not NONE" in fenced(do=do)
+
+
+@pytest.mark.parametrize("scenario", ["kafka_17754", "kip890_epoch_bump"])
+def test_a_control_of_an_older_client_fails_with_transaction_version_2(scenario: str) -> None:
+    data = deepcopy(dict(source(scenario)))
+    data["variants"]["version_1"] = {"set": {"client": 2}}
+    with pytest.raises(ScenarioFailed):
+        play_simulated(script_of(data, "version_1"))

@@ -19,16 +19,15 @@ SUFFIX: Final = ".yaml"
 BODIES: Final = ("steps", "cases")
 """The keys at which a head ends."""
 OTHER: Final = "Other"
-TRANSACTIONS: Final = "KIP-98, KIP-447, KIP-664 and KIP-890, transactions"
 GROUPS: Final = {
     "KIP-405": "KIP-405, tiered storage: followers, elections and the remote tier",
     "KIP-279": "KIP-279, truncation by leader epochs",
     "KIP-903": "KIP-903, replicas with a stale broker epoch do not join the ISR",
     "KIP-1272": "KIP-1272 (draft), compacted topics in the remote tier",
-    "KIP-98": TRANSACTIONS,
-    "KIP-447": TRANSACTIONS,
-    "KIP-890": TRANSACTIONS,
-    "KIP-664": TRANSACTIONS,
+    "KIP-98": "KIP-98, transactions: zombies are fenced, and coordinators replaced",
+    "KIP-447": "KIP-447, offsets of consumer groups in transactions",
+    "KIP-664": "KIP-664, hanging transactions are found and aborted",
+    "KIP-890": "KIP-890, delayed requests of earlier transactions",
     "KAFKA-": "Known bugs of Kafka",
     "Kafka's ": "Kafka's storage tests",
 }

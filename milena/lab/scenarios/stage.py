@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import UUID
 
-from milena.command_line.options import nearest
 from milena.client.membership import GroupMetadata
+from milena.command_line.options import nearest
 from milena.lab.scenarios.driver import CONTROLLER, Driver
 from milena.lab.scenarios.producers import ScenarioProducer
 from milena.lab.scenarios.recorder import Recorder
@@ -89,9 +89,7 @@ class Stage:
         self.acknowledged: dict[str, int] = {}
         """Values written with acks=all, with their offsets."""
         self.numbering = None if script.epochs is None else Renumbering(script.epochs)
-        self.recorder = Recorder(
-            driver.runtime.clock.monotonic, driver.command, transactions=script.has_transactions
-        )
+        self.recorder = Recorder(driver.runtime.clock.monotonic, driver.command, transactions=script.has_transactions)
         self.recorder.topics[TOPIC] = TOPIC
         self._channels: dict[tuple[str, str, str], Channel] = {}
         self._starting: dict[str, asyncio.Event] = {}

@@ -16,7 +16,8 @@
                           all of them: ``error``: the expected error. ``unanswered: name``: the producer does not wait
                           for the answer, and sends its next requests on another connection
     answered: {name: PRODUCER_FENCED}         wait for the answer to such a request
-    join: {group: g, member: M, topics: [u]}  ``rebalance_timeout_ms``: a member that does not rejoin is removed then
+    join: {group: g, member: M, topics: [u]}  it does not rejoin when others join,
+                                              and is removed after a second
     offsets: {group: g, are: {t-0: 3}}        as a consumer asks for them; or ``of: [t-0]`` and ``error``;
                                               ``stable: false``: also those of open transactions (before KIP-447)
     read_committed: {at: A, values: [0], stable: 3}    what a consumer of committed records gets, and the last stable
@@ -62,7 +63,8 @@ REQUESTS_IN_TRANSACTIONS: Final = frozenset(
 """Actions whose requests are events themselves."""
 TOPICS: Final = {"transactions": TRANSACTION_TOPIC, "groups": OFFSETS_TOPIC}
 TIMEOUT_MS: Final = 60_000
-REBALANCE_MS: Final = 60_000
+REBALANCE_MS: Final = 1_000
+"""The group removes a member that does not rejoin in this time; the longest of its members counts."""
 BY_NAME: Final = 9
 """The last version of OffsetFetch with topic names."""
 
@@ -115,7 +117,6 @@ class Join(TypedDict):
     group: str
     member: str
     topics: Sequence[str]
-    rebalance_timeout_ms: NotRequired[int]
 
 
 class Asked(TypedDict):
@@ -286,9 +287,9 @@ async def _cluster(stage: Stage, client: str) -> AsyncIterator[Cluster]:
 
 
 async def _join(stage: Stage, arguments: Join) -> None:
-    timeout, name = arguments.get("rebalance_timeout_ms", REBALANCE_MS), arguments["member"]
+    name = arguments["member"]
     async with _cluster(stage, name) as cluster:
-        member = Membership(cluster, arguments["group"], arguments["topics"], rebalance_timeout_ms=timeout)
+        member = Membership(cluster, arguments["group"], arguments["topics"], rebalance_timeout_ms=REBALANCE_MS)
         assigned = await member.join()
     stage.members[name] = member.metadata
     text = ", ".join(f"{topic}-{number}" for topic, number in sorted(assigned))

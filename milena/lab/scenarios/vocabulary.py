@@ -14,8 +14,8 @@ from milena.lab.scenarios.tables import KEYS
 
 OTHERS: Final = frozenset({"same", "differ", "lost", "partition", "describe", "transactions"})
 """The expectations in addition to tables and the tier (``remote``, ``metadata``; ``remote/u-1``): equal logs, offsets
-at which logs differ, acknowledged values that the leader lacks, the partition as registered at the controller, a replica as its
-broker describes it, and transactional ids as their coordinator describes them."""
+at which logs differ, acknowledged values that the leader lacks, the partition as registered at the controller, a
+replica as its broker describes it, and transactional ids as their coordinator describes them."""
 
 
 def check(script: Script) -> None:

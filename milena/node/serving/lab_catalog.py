@@ -215,7 +215,9 @@ _STATE: Final = (
             PARTITION,
             Argument("from", "integer", "the first offset", 0),
             Argument("max", "integer", "how many records at most", 1000),
-            Argument("markers", "boolean", "also those of ended transactions, with the value `COMMIT` or `ABORT`", False),
+            Argument(
+                "markers", "boolean", "also those of ended transactions, with the value `COMMIT` or `ABORT`", False
+            ),
         ),
         returns="a list of `[offset, value, leader epoch]`",
         nodes=BROKER,

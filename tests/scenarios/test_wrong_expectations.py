@@ -189,9 +189,8 @@ def fenced(**changes: Any) -> str:
     """The message with which kip98_zombie fails if its third step has these actions or expectations."""
     data = deepcopy(dict(source("kip98_zombie")))
     data["steps"] = [*data["steps"][:2], {"title": "P is fenced", "in": ["plain"], **changes}]
-    data["variants"] = {"plain": data["variants"]["plain"]}
     with pytest.raises(ScenarioFailed) as failed:
-        play_simulated(script_of(data))
+        play_simulated(script_of(data, "plain"))
     return str(failed.value)
 
 

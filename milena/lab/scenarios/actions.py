@@ -22,7 +22,7 @@
     topic, elect, configure, move, ...               see ``lab.scenarios.topics``
     roll, flush, tier, retention, ...                see ``lab.scenarios.upkeep``
     clean, finish: {...}                             for a test peer: see ``lab.scenarios.cleanings``
-    init, commit, abort, ...                         transactional producers: see ``lab.scenarios.transactions``
+    init, commit, abort, ...                         of producers: see ``transactions.transaction_actions`` here
 """
 
 from __future__ import annotations
@@ -41,7 +41,12 @@ from milena.lab.scenarios.requests import ask, fetch, propose
 from milena.lab.scenarios.script import BROKERS, Fields, ScriptError, node_id, partition_of
 from milena.lab.scenarios.stage import Action, ScenarioFailed, Stage
 from milena.lab.scenarios.topics import TIMEOUT_MS, TOPIC_ACTIONS
-from milena.lab.scenarios.transactions import REQUESTS_IN_TRANSACTIONS, TRANSACTION_ACTIONS, Produced, produce_by
+from milena.lab.scenarios.transactions.transaction_actions import (
+    REQUESTS_IN_TRANSACTIONS,
+    TRANSACTION_ACTIONS,
+    Produced,
+    produce_by,
+)
 from milena.lab.scenarios.upkeep import UPKEEP_ACTIONS
 from milena.lab.scenarios.values import Values, shown_values, values_of
 from milena.protocol.api_keys import ApiKey

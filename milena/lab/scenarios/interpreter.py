@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from milena.lab.scenarios import transactions
 from milena.lab.scenarios.actions import action_line, carry_out
 from milena.lab.scenarios.driver import CONTROLLER, Driver
 from milena.lab.scenarios.exchanges import differences, mismatch, renumbered
@@ -30,6 +29,7 @@ from milena.lab.scenarios.script import (
 from milena.lab.scenarios.settling import HEARTBEATS, expects_no_change, expects_no_request, settle
 from milena.lab.scenarios.stage import ScenarioFailed, Stage
 from milena.lab.scenarios.tables import DrawnTable, Mark, Row, Table, TableError
+from milena.lab.scenarios.transactions import transaction_actions
 from milena.lab.scenarios.vocabulary import OTHERS, check
 from milena.node.serving.lab_commands import LabCommandError
 
@@ -125,7 +125,7 @@ async def _different(stage: Stage, expected: Fields) -> str | None:
         wrong.append(f"acknowledged and lost are {lost}, expected {expected['lost']}")
     if "partition" in expected and (reason := mismatch(expected["partition"], await stage.partition())):
         wrong.append(f"partition{reason}")
-    wrong += await transactions.differences(stage, expected.get("transactions", {}))
+    wrong += await transaction_actions.differences(stage, expected.get("transactions", {}))
     for broker, fields in expected.get("describe", {}).items():
         if reason := mismatch(fields, await stage.replica(broker)):
             wrong.append(f"{broker}{reason}")

@@ -12,11 +12,11 @@ from uuid import UUID
 from milena.client.membership import GroupMetadata
 from milena.command_line.options import nearest
 from milena.lab.scenarios.driver import CONTROLLER, Driver
-from milena.lab.scenarios.producers import ScenarioProducer
 from milena.lab.scenarios.recorder import Recorder
 from milena.lab.scenarios.remote import Ids, Place
 from milena.lab.scenarios.script import THE_PARTITION, Fields, Partition, Script, node_id, replica_of
 from milena.lab.scenarios.tables import Renumbering, Row, Table
+from milena.lab.scenarios.transactions.producers import ScenarioProducer
 from milena.node.links.outgoing import Channel
 from milena.node.serving.lab_commands import LabCommandError
 from milena.protocol.api_keys import ApiKey

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
         TxnOffsetCommitResponse,
     )
 
+NO_ID: Final = ProducerId(-1)
+NO_EPOCH: Final = ProducerEpoch(-1)
 NEWEST: Final = 2
 """The newest transaction version."""
 BEFORE: Final[Mapping[ApiKey, int]] = {
@@ -61,8 +63,8 @@ class ScenarioProducer:
 
     transactional_id: str
     version: int = NEWEST
-    producer_id: ProducerId = ProducerId(-1)
-    epoch: ProducerEpoch = ProducerEpoch(-1)
+    producer_id: ProducerId = NO_ID
+    epoch: ProducerEpoch = NO_EPOCH
     sequences: dict[TopicPartition, int] = field(default_factory=dict)
     added: set[TopicPartition] = field(default_factory=set)
     """The partitions that the client has added to its transaction (transaction versions 0 and 1)."""
@@ -90,7 +92,7 @@ class ScenarioProducer:
 
     def init(self, timeout_ms: int, *, continues: bool) -> Send:
         """InitProducerId. ``continues``: with the present producer id and epoch (KIP-360)."""
-        producer_id, epoch = (self.producer_id, self.epoch) if continues else (ProducerId(-1), ProducerEpoch(-1))
+        producer_id, epoch = (self.producer_id, self.epoch) if continues else (NO_ID, NO_EPOCH)
 
         async def send(channel: Channel) -> Answer:
             response: InitProducerIdResponse = await self._request(

@@ -41,12 +41,12 @@ from milena.client.membership import GroupMetadata, Membership
 from milena.client.transactions import OpenTransaction, abort_transaction, find_hanging
 from milena.lab.scenarios.events import EventKind
 from milena.lab.scenarios.exchanges import mismatch
-from milena.lab.scenarios.producers import Answer, ScenarioProducer, Send, answer_of
 from milena.lab.scenarios.reading import Reader, fetch_once
 from milena.lab.scenarios.recorder import OBSERVER
 from milena.lab.scenarios.script import BROKERS, COORDINATORS, Fields, Partition, partition_of
 from milena.lab.scenarios.stage import Action, ScenarioFailed, Stage
 from milena.lab.scenarios.topics import create_topic
+from milena.lab.scenarios.transactions.producers import Answer, ScenarioProducer, Send, answer_of
 from milena.lab.scenarios.values import Values, shown_values, values_of
 from milena.node.links.outgoing import only
 from milena.node.serving.lab_commands import LabCommandError

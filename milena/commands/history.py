@@ -25,7 +25,7 @@ DEMANDS = [
 CHECK = CommandLine(
     "history check",
     "Judge a history of client operations and explain each anomaly. The exit code is 1 if there is any except `sent "
-    "again`.",
+    "again` and `write cycle`.",
     DEMANDS,
     [FILE],
     ["milena sim --seed 7 --history run.jsonl > /dev/null; milena history check run.jsonl"],
@@ -33,7 +33,7 @@ CHECK = CommandLine(
 REPORT = CommandLine(
     "history report",
     "Judge a history and write report.json and report.html, which needs no network. The exit code is 1 if there is an "
-    "anomaly except `sent again`.",
+    "anomaly except `sent again` and `write cycle`.",
     [
         Option("--out", "the folder for both files", "DIR", default="."),
         Option(

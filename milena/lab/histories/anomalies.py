@@ -49,11 +49,26 @@ class Anomaly(Enum):
     NO_WRITES = "no progress of writes"
     NO_READS = "no progress of reads"
     NO_COMMITS = "no progress of commits"
+    TORN_TRANSACTION = "torn transaction"
+    LOST_COMMITTED_WRITE = "lost committed write"
+    FENCED_WRITE = "write of a fenced producer"
+    BEYOND_LAST_STABLE = "read beyond the last stable offset"
+    HANGING_TRANSACTION = "hanging transaction"
+    STUCK_ID = "stuck transactional id"
+    READ_CYCLE = "cycle of reads"
+    WITHOUT_OUTPUTS = "offsets without outputs"
+    WITHOUT_OFFSETS = "outputs without offsets"
+    WRITE_CYCLE = "write cycle"
+
+
+LEGAL = frozenset({Anomaly.SENT_AGAIN, Anomaly.WRITE_CYCLE})
+"""They do not fail a run: a client sent records again under a new epoch, and transactions that write to the same
+partitions, which Kafka permits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One anomaly; ``where`` is a partition, a topic or a group."""
+    """One anomaly; ``where`` is a partition, a topic, a group or ``transactions``."""
 
     anomaly: Anomaly
     where: str
@@ -61,8 +76,8 @@ class Violation:
 
     @property
     def fails(self) -> bool:
-        """Whether it fails a run. Records that their client sent again under a new epoch do not."""
-        return self.anomaly is not Anomaly.SENT_AGAIN
+        """Whether it fails a run."""
+        return self.anomaly not in LEGAL
 
     def __str__(self) -> str:
         return f"{self.anomaly.value}: {self.where}: {self.text}"

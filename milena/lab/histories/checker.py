@@ -27,8 +27,8 @@ Jepsen's workload for Kafka:
 - **epoch order**: leader epochs decrease along a log. **gap**: offsets are missing in a log that must be dense.
 - **topic**: a topic is not as it was acknowledged, or exists although no client created it.
 
-The anomalies of consumer groups are described in ``groups``, those of compacted topics in ``keyed``, and lacks of
-progress in ``progress``.
+The anomalies of consumer groups are described in ``groups``, those of compacted topics in ``keyed``, those of
+transactions in ``transactions.rules``, and lacks of progress in ``progress``.
 
 Promises. A record that was acknowledged with acks=all, or read by a consumer (consumers do not see records above the
 high watermark), stays at its offset; an acknowledgement with acks=1 is no promise until a consumer has read the record.

@@ -25,6 +25,7 @@ from milena.lab.histories.group_events import RequestOutcome as RequestOutcome
 from milena.lab.histories.keyed import FullRead, KeyedWrite
 from milena.lab.histories.machine import MachineStall, SessionTimeout
 from milena.lab.histories.seen import BrokerSeen, PartitionSeen
+from milena.lab.histories.transactions.events import TRANSACTION_KINDS, TransactionEvent
 from milena.protocol.types import TopicPartition
 
 ACKS_ALL: Final = -1
@@ -142,8 +143,9 @@ class AllTopics:
 @dataclass(frozen=True, slots=True)
 class Invoke:
     """An operation has started: ``send``, ``keyed``, ``offset commit`` (``key``: the group, ``value``: the offset),
-    ``change`` (``value``: the topic, ``acks``: 1 if it is made) or ``fault`` (``value``: its kind, ``key``: its nodes,
-    separated by spaces). The event with the same ``begun`` is its end. An operation without an end has an unknown
+    ``change`` (``value``: the topic, ``acks``: 1 if it is made), ``transactional send`` (``key``: the transaction),
+    ``commit`` (``key``: the transaction) or ``fault`` (``value``: its kind, ``key``: its nodes, separated by spaces).
+    The event with the same ``begun`` is its end. An operation without an end has an unknown
     outcome; a fault without an end lasts until the end of the history."""
 
     operation: str
@@ -174,6 +176,7 @@ Event: TypeAlias = (
     | PartitionSeen
     | BrokerSeen
     | GroupEvent
+    | TransactionEvent
 )
 KINDS: Final[Mapping[str, type[Event]]] = {
     "invoke": Invoke,
@@ -195,6 +198,7 @@ KINDS: Final[Mapping[str, type[Event]]] = {
     "partition seen": PartitionSeen,
     "broker seen": BrokerSeen,
     **GROUP_KINDS,
+    **TRANSACTION_KINDS,
 }
 _NAMES: Final = {kind: name for name, kind in KINDS.items()}
 _FIELDS: Final = {kind: tuple(one.name for one in fields(kind)) for kind in KINDS.values()}
@@ -202,7 +206,10 @@ _ENDS: Final = {
     kind: name for kind, names in _FIELDS.items() for name in ("ended", "mended") if name in names and "begun" in names
 }
 """Kinds of events with a duration, and the field with their end."""
-_SHARED: Final = frozenset({"lane", "session", "series", "reader", "group", "node", "member", "instance", "key"})
+_SHARED: Final = frozenset(
+    {"lane", "session", "series", "reader", "group", "node", "member", "instance", "key"}
+    | {"transaction", "producer", "transactional_id"}
+)
 """Fields whose texts occur in many events; equal texts share one object to save memory."""
 _SHARED_FIELDS: Final = {kind: _SHARED & set(names) for kind, names in _FIELDS.items()}
 _JSON: Final = msgspec.json.Decoder[Any]()

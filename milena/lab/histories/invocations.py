@@ -10,6 +10,7 @@ from milena.lab.histories.events import Event, Invoke, RequestOutcome, Send, Top
 from milena.lab.histories.faults import Fault, Kind
 from milena.lab.histories.group_events import OffsetCommit
 from milena.lab.histories.keyed import KeyedWrite
+from milena.lab.histories.transactions.events import TransactionalSend, TransactionEnd
 
 
 class OpenOperations:
@@ -52,6 +53,10 @@ def _name(event: Event) -> tuple[object, ...]:
             return "offset commit", event.partition, event.group, str(event.offset), event.begun
         case TopicChange():
             return "change", ("", 0), "", event.name, event.begun
+        case TransactionalSend():
+            return "transactional send", event.partition, event.transaction, event.value, event.begun
+        case TransactionEnd() if event.commit:
+            return "commit", ("", 0), event.transaction, None, event.begun
         case Fault():
             return "fault", ("", 0), nodes_text(event.nodes), event.kind.value, event.begun
         case _:
@@ -76,6 +81,10 @@ def unknown_end(invoke: Invoke) -> Event:
             return OffsetCommit(
                 invoke.key, "", begun, begun, outcome, "", -1, partition=invoke.partition, offset=offset, retried=True
             )
+        case "transactional send":
+            return TransactionalSend(invoke.partition, invoke.value or "", invoke.key, begun, begun, outcome)
+        case "commit":
+            return TransactionEnd(invoke.key, True, begun, begun, outcome)
         case "fault":
             return Fault(Kind(invoke.value), tuple(map(int, invoke.key.split())), begun, inf)
         case _:

@@ -10,18 +10,29 @@ from milena.lab.histories.events import AllTopics, Event, FinalLog, Poll, Send
 from milena.lab.histories.faults import Fault
 from milena.lab.histories.group_events import Awaited, Join, OffsetCommit, OffsetFetch, Sync
 from milena.lab.histories.keyed import FullRead, KeyedWrite
+from milena.lab.histories.transactions.events import (
+    CommittedPoll,
+    FinalCommitted,
+    FinalOffset,
+    ProducerInit,
+    TransactionalSend,
+    TransactionEnd,
+    TransactionOffsets,
+)
 
 Kinds: TypeAlias = tuple[type, ...]
 STORED: Final[Kinds] = (FinalLog, Poll)
 """Events that contain records."""
+COMMITTED: Final[Kinds] = (CommittedPoll, FinalCommitted)
+"""Events that contain what read_committed returned."""
 NEEDS: Final[Mapping[Anomaly, tuple[Kinds, ...]]] = {
     Anomaly.LOST_WRITE: ((Send,), STORED),
     Anomaly.LOST_IN_LANE: ((Send,), (FinalLog,)),
     Anomaly.DUPLICATE: ((Send, KeyedWrite), (*STORED, FullRead)),
     Anomaly.SENT_AGAIN: ((Send, KeyedWrite), (FinalLog,)),
     Anomaly.INCONSISTENT_OFFSETS: ((Send, KeyedWrite), (*STORED, FullRead, KeyedWrite)),
-    Anomaly.ABORTED_READ: ((Send,), STORED),
-    Anomaly.PHANTOM: (STORED,),
+    Anomaly.ABORTED_READ: ((Send, TransactionalSend), (*STORED, *COMMITTED)),
+    Anomaly.PHANTOM: ((*STORED, *COMMITTED),),
     Anomaly.INTERNAL_NONMONOTONIC_SEND: ((Send,),),
     Anomaly.NONMONOTONIC_SEND: ((Send, KeyedWrite),),
     Anomaly.INTERNAL_NONMONOTONIC_POLL: ((Poll,),),
@@ -54,6 +65,16 @@ NEEDS: Final[Mapping[Anomaly, tuple[Kinds, ...]]] = {
     Anomaly.NO_WRITES: ((Fault,), (Send, KeyedWrite)),
     Anomaly.NO_READS: ((Fault,), (Send, KeyedWrite), (Poll,)),
     Anomaly.NO_COMMITS: ((Fault,), (OffsetCommit,)),
+    Anomaly.TORN_TRANSACTION: ((TransactionEnd,), (FinalCommitted,)),
+    Anomaly.LOST_COMMITTED_WRITE: ((TransactionEnd,), (FinalCommitted,)),
+    Anomaly.FENCED_WRITE: ((ProducerInit,), (TransactionalSend,)),
+    Anomaly.BEYOND_LAST_STABLE: ((TransactionEnd,), (CommittedPoll,)),
+    Anomaly.HANGING_TRANSACTION: ((FinalCommitted,),),
+    Anomaly.STUCK_ID: ((ProducerInit,), (TransactionEnd,)),
+    Anomaly.READ_CYCLE: ((TransactionalSend,), (CommittedPoll,)),
+    Anomaly.WITHOUT_OUTPUTS: ((TransactionOffsets,), (FinalCommitted,), (FinalOffset,)),
+    Anomaly.WITHOUT_OFFSETS: ((TransactionOffsets,), (FinalOffset,)),
+    Anomaly.WRITE_CYCLE: ((TransactionalSend,), COMMITTED),
 }
 """A history must have an event of each of these groups of kinds."""
 JEPSEN: Final[Mapping[Anomaly, str]] = {
@@ -68,6 +89,8 @@ JEPSEN: Final[Mapping[Anomaly, str]] = {
     Anomaly.INTERNAL_POLL_SKIP: "int-poll-skip",
     Anomaly.POLL_SKIP: "poll-skip",
     Anomaly.UNSEEN: "unseen",
+    Anomaly.READ_CYCLE: "G1c",
+    Anomaly.WRITE_CYCLE: "G0",
 }
 """Jepsen's names; the other anomalies do not exist there."""
 

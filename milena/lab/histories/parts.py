@@ -1,6 +1,7 @@
-"""The parts of a history, which are checked independently: each partition, each group, and all topics together.
+"""The parts of a history, which are checked independently: each partition, each group, all topics together, and all
+transactions together.
 
-``part_of`` returns the part of an event, ``is_shared`` whether other parts need the event, too: faults and topic
+``part_of`` returns the part of an event, ``is_shared`` whether other parts need the event, too: faults, voids and topic
 changes, of which there are few. So a history can be split, and its parts checked in any order and in different
 processes: ``judge`` is a pure function.
 """
@@ -28,18 +29,31 @@ from milena.lab.histories.events import (
 )
 from milena.lab.histories.faults import Fault
 from milena.lab.histories.group_events import Expiry, Settled, Trouble
-from milena.lab.histories.groups import OFFSETS_TOPIC, GroupRules
+from milena.lab.histories.groups import GroupRules
 from milena.lab.histories.keyed import FullRead, KeyedWrite
 from milena.lab.histories.machine import MachineStall, SessionTimeout
 from milena.lab.histories.metadata import MetadataRules
 from milena.lab.histories.partitions import PartitionRules
 from milena.lab.histories.progress import PATIENCE, Stall, Unjudged
 from milena.lab.histories.seen import BrokerSeen, PartitionSeen
+from milena.lab.histories.transactions.events import (
+    CommittedPoll,
+    FinalCommitted,
+    FinalOffset,
+    InitTimeout,
+    ProducerInit,
+    TransactionalSend,
+    TransactionBegin,
+    TransactionEnd,
+    TransactionOffsets,
+)
+from milena.lab.histories.transactions.rules import TransactionRules
 
 PARTITION: Final = "partition"
 TOPICS: Final = "topics"
 GROUP: Final = "group"
-KINDS: Final = (PARTITION, TOPICS, GROUP)
+TRANSACTIONS: Final = "transactions"
+KINDS: Final = (PARTITION, TOPICS, GROUP, TRANSACTIONS)
 
 
 class Part(NamedTuple):
@@ -89,15 +103,25 @@ def part_of(event: Event) -> Part | None:
             | Expiry()
         ):
             return None
+        case (
+            ProducerInit()
+            | InitTimeout()
+            | TransactionBegin()
+            | TransactionalSend()
+            | TransactionOffsets()
+            | TransactionEnd()
+            | CommittedPoll()
+            | FinalCommitted()
+            | FinalOffset()
+        ):
+            return Part(TRANSACTIONS)
         case _:
             return Part(GROUP, event.group)
 
 
 def is_shared(event: Event) -> bool:
     """Whether other parts than its own need the event."""
-    if isinstance(event, Void):
-        return event.partition[0] == OFFSETS_TOPIC
-    return isinstance(event, Fault | MachineStall | Trouble | Settled | Expiry | TopicChange)
+    return isinstance(event, Void | Fault | MachineStall | Trouble | Settled | Expiry | TopicChange)
 
 
 class Judge:
@@ -106,11 +130,13 @@ class Judge:
     def __init__(self, part: Part, demands: Demands = DEFAULT) -> None:
         promised = part.kind == PARTITION and part.name in demands.promised
         self._part = part
-        self._rules: PartitionRules | MetadataRules | GroupRules
+        self._rules: PartitionRules | MetadataRules | GroupRules | TransactionRules
         if part.kind == PARTITION:
             self._rules = PartitionRules((part.name, part.number), demands.patience, promised=promised)
         elif part.kind == TOPICS:
             self._rules = MetadataRules()
+        elif part.kind == TRANSACTIONS:
+            self._rules = TransactionRules()
         else:
             self._rules = GroupRules(part.name, demands.patience)
 
@@ -141,7 +167,7 @@ class Judge:
 
     def not_judged(self) -> Iterator[Violation]:
         """Yield lacks of progress that are not violations because the machine stalled. Call it after ``finish``."""
-        if not isinstance(self._rules, MetadataRules):
+        if not isinstance(self._rules, MetadataRules | TransactionRules):
             for lack in self._rules.not_judged:
                 yield Violation(Anomaly(lack.anomaly), str(self._part), lack.reason)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from milena.lab.histories.events import Poll
+from milena.lab.histories.transactions.events import CommittedPoll
 
 
 class Jump(NamedTuple):
@@ -35,7 +36,7 @@ class ReadSessions:
         self.jumps: list[Jump] = []
         self._last: dict[str, tuple[int | None, float]] = {}
 
-    def add(self, poll: Poll) -> None:
+    def add(self, poll: Poll | CommittedPoll) -> None:
         last, last_at = self._last.get(poll.session, (None, poll.at))
         internal = False
         for offset, _ in poll.records:

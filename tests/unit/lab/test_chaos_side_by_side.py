@@ -62,7 +62,7 @@ def test_anomalies_are_in_jepsens_terms() -> None:
     assert found["lost write"] == ["lost-write", "0; 17 where nothing is promised", "2"]
     assert found["no progress of writes"] == ["–", "0", "1"], "no term of Jepsen's, but it was found"
     assert found["aborted read"] == ["G1a", "0", "0"]
-    others = len(Anomaly) - 11 - 1
+    others = len(Anomaly) - 13 - 1
     assert found[f"{others} others"] == ["–", "0; 1 not judged", "0; 1 not judged"]
     assert found["anomalies"] == ["0", "3"]
 

@@ -1,0 +1,1 @@
+"""Transactions in a history: their events, and the rules for all of them together."""

@@ -72,6 +72,9 @@ BATCH_ENDS_THE_PRODUCER: Final = frozenset(
         ErrorCode.UNSUPPORTED_VERSION,
     }
 )
+HAS_NO_EFFECT: Final = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
+"""Retriable errors of a coordinator that has changed nothing. After any other one a request may still take effect:
+NOT_COORDINATOR also means that its leadership ended after it had written the record."""
 COORDINATOR_LOST: Final = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT}
 )
@@ -88,11 +91,13 @@ class State(Enum):
 
 
 class TransactionFailed(KafkaError):
-    """The transaction failed. ``fatal``: the producer cannot be used any more; otherwise ``abort`` and begin again."""
+    """The transaction failed. ``fatal``: the producer cannot be used any more; otherwise ``abort`` and begin again.
+    ``uncertain``: an earlier attempt of the same request may have taken effect."""
 
-    def __init__(self, error: KafkaError, *, fatal: bool) -> None:
+    def __init__(self, error: KafkaError, *, fatal: bool, uncertain: bool = False) -> None:
         super().__init__(error.code, error.message)
         self.fatal = fatal
+        self.uncertain = uncertain
 
 
 class TransactionalProducer:
@@ -383,17 +388,20 @@ class TransactionalProducer:
         """Return the answer of a coordinator; retries. Raises OutcomeUnknown, TransactionFailed."""
         deadline = self._clock.monotonic() + self._max_block
         attempt = 0
+        uncertain = False
         while True:
             try:
                 channel = await self._coordinator(kind, key)
                 return await ask(channel)
             except ChannelError as broken:
-                error = KafkaError(ErrorCode.NETWORK_EXCEPTION, str(broken))
+                error, uncertain = KafkaError(ErrorCode.NETWORK_EXCEPTION, str(broken)), True
                 self._coordinators.pop((kind, key), None)
             except KafkaError as refused:
                 error = refused
                 if not retriable(error.code):
-                    raise self._fail(error, fatal=error.code in ENDS_THE_PRODUCER) from None
+                    fatal = error.code in ENDS_THE_PRODUCER
+                    raise self._fail(error, fatal=fatal, uncertain=uncertain) from None
+                uncertain = uncertain or error.code not in HAS_NO_EFFECT
                 if error.code in COORDINATOR_LOST:
                     self._coordinators.pop((kind, key), None)
             if self._clock.monotonic() >= deadline:
@@ -422,12 +430,12 @@ class TransactionalProducer:
             raise KafkaError(ErrorCode.TRANSACTION_ABORTABLE, "the transaction was aborted")
         raise ValueError(f"{call} is not possible: {self.transactional_id!r} is {self.state.value}")
 
-    def _fail(self, error: KafkaError, *, fatal: bool) -> TransactionFailed:
+    def _fail(self, error: KafkaError, *, fatal: bool, uncertain: bool = False) -> TransactionFailed:
         """Note an error of the transaction. Returns the error to raise."""
         if error.code is ErrorCode.INVALID_PRODUCER_EPOCH and fatal:
             error = KafkaError(ErrorCode.PRODUCER_FENCED, error.message)
         fatal = fatal or self.state in (State.UNINITIALIZED, State.ABORTING) or not (self._bumps or self._adds)
-        failure = TransactionFailed(error, fatal=fatal)
+        failure = TransactionFailed(error, fatal=fatal, uncertain=uncertain)
         if self.state is not State.FAILED and (fatal or self.state is not State.ABORTING):
             self.state = State.FAILED if fatal else State.MUST_ABORT
             self._error = failure

@@ -233,6 +233,28 @@ async def test_a_fenced_producer_cannot_begin_again(code: ErrorCode) -> None:
             producer.begin()
 
 
+@pytest.mark.parametrize(
+    ("earlier", "uncertain"),
+    [
+        ([], False),
+        ([ErrorCode.CONCURRENT_TRANSACTIONS], False),
+        ([ErrorCode.NOT_COORDINATOR], True),
+        ([LOST, ErrorCode.CONCURRENT_TRANSACTIONS], True),
+    ],
+)
+async def test_a_refused_commit_may_have_taken_effect_in_an_earlier_attempt(
+    earlier: list[ErrorCode | str], uncertain: bool
+) -> None:
+    cluster = ScriptedCluster()
+    async with producing(cluster) as producer:
+        producer.begin()
+        await producer.send(TOPIC, b"")
+        cluster.errors[ApiKey.END_TXN] += [*earlier, ErrorCode.PRODUCER_FENCED]
+        with pytest.raises(TransactionFailed) as caught:
+            await producer.commit()
+        assert caught.value.uncertain is uncertain
+
+
 async def test_an_old_epoch_of_a_batch_is_fatal_only_if_the_coordinator_says_so() -> None:
     cluster = ScriptedCluster()
     async with producing(cluster) as producer:

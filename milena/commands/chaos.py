@@ -53,6 +53,7 @@ CHAOS = CommandLine(
             "--deletions",
             "administrators also delete records, switch the tier and copying off and on, and make tiered topics",
         ),
+        Option("--transactions", "clients also work with transactions: independent ones, zombies, and chains"),
         Option("--pace", "seconds between two records of a partition and a client library", "S", convert=seconds),
         Option(
             "--clients",
@@ -106,7 +107,13 @@ def main(arguments: Sequence[str], setting: Setting | None = None) -> int:
             raise UsageError(f"--clients: unknown library {name!r}; there are {', '.join(setting.library_names)}")
     pace = pace_of(options.on) if options.pace is None else options.pace
     order = Order(
-        options.seed, options.seconds, _kinds(options.faults), options.unsafe, pace, deletions=options.deletions
+        options.seed,
+        options.seconds,
+        _kinds(options.faults),
+        options.unsafe,
+        pace,
+        deletions=options.deletions,
+        transactions=options.transactions,
     )
     for file in (options.history, options.html):
         if file is not None:

@@ -47,6 +47,7 @@ SIM = CommandLine(
             "a compacted topic: on or off; by default eight seeds of sixteen have one, which is tiered in four of 32",
             "ON",
         ),
+        Option("--transactions", "clients with transactions: on or off; by default in one seed of three", "ON"),
         Option("--history", "write the history of client operations to FILE, one JSON object per line", "FILE"),
         Option(
             "--html",
@@ -77,6 +78,7 @@ class Has(NamedTuple):
     tier: bool | None
     groups: bool | None
     compaction: bool | None
+    transactions: bool | None
 
     def __str__(self) -> str:
         given = ((name, value) for name, value in self._asdict().items() if value is not None)
@@ -94,10 +96,11 @@ def main(arguments: Sequence[str]) -> int:
         ("--tier", options.tier),
         ("--groups", options.groups),
         ("--compaction", options.compaction),
+        ("--transactions", options.transactions),
     ):
         if value not in SWITCH:
             raise UsageError(f"{name} {value}: must be on or off")
-    has = Has(SWITCH[options.tier], SWITCH[options.groups], SWITCH[options.compaction])
+    has = Has(SWITCH[options.tier], SWITCH[options.groups], SWITCH[options.compaction], SWITCH[options.transactions])
     if options.steps < 0 or options.seed < 0:
         raise UsageError("--seed and --steps must not be negative")
     if options.html is not None:
@@ -156,6 +159,7 @@ def _run(
             tier=has.tier,
             groups=has.groups,
             compaction=has.compaction,
+            transactions=has.transactions,
             listener=listen,
             recording=recording,
         )

@@ -2,7 +2,7 @@
 
 `milena sim --seed N` runs one seed and prints its trace; `milena sim --soak SECONDS` runs others. ``MILENA_SEEDS`` sets
 how many run here, ``MILENA_FIRST_SEED`` the first one, and ``MILENA_STEPS`` the number of node faults in each. Odd
-seeds have a tier, two of four more groups than one, eight of sixteen a compacted topic.
+seeds have a tier, two of four more groups than one, eight of sixteen a compacted topic, one of three transactions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from milena.lab.chaos.simulated import seeds
-from milena.lab.chaos.simulated.seeds import STEPS, has_compaction, has_groups, run_seed
+from milena.lab.chaos.simulated.seeds import STEPS, has_compaction, has_groups, has_transactions, run_seed
 from milena.lab.cluster import NodeEnded, SimulatedCluster
 from milena.lab.histories.anomalies import Anomaly, Violation
 from milena.lab.histories.events import Event, Poll, RequestOutcome, Send
@@ -29,6 +29,7 @@ from milena.lab.histories.group_events import (
     Sync,
 )
 from milena.lab.histories.keyed import FullRead, KeyedWrite
+from milena.lab.histories.transactions.events import CommittedPoll, TransactionalSend, TransactionEnd
 from milena.lab.invariants.broken import InvariantBroken
 from milena.lab.world.trace import quiet_logs
 from tests.simulation.kept_pages import run_kept
@@ -44,6 +45,7 @@ CASES = [
 ]
 OF_GROUPS: tuple[type[Event], ...] = (Join, Sync, MemberHeartbeat, OffsetCommit, OffsetFetch, OffsetDelete, GroupDelete)
 OF_KEYS: tuple[type[Event], ...] = (KeyedWrite, FullRead)
+OF_TRANSACTIONS: tuple[type[Event], ...] = (TransactionalSend, TransactionEnd, CommittedPoll)
 ENOUGH: dict[type[Event], int] = {FullRead: 2}
 """The final reads of a history, one for each partition: with many faults no other read may succeed."""
 ROOT = Path(__file__).parents[2]
@@ -68,7 +70,11 @@ def test_the_guarantees_of_kafka_hold(seed: int, steps: int) -> None:
     assert not report.violations, "\n".join([f"milena sim --seed {seed} --steps {steps}", *report.violations[:10]])
     assert sum(isinstance(event, Send) for event in report.history) >= 100
     assert sum(isinstance(event, Poll) for event in report.history) >= 20
-    expected = (*(OF_GROUPS if has_groups(seed) else ()), *(OF_KEYS if has_compaction(seed) else ()))
+    expected = (
+        *(OF_GROUPS if has_groups(seed) else ()),
+        *(OF_KEYS if has_compaction(seed) else ()),
+        *(OF_TRANSACTIONS if has_transactions(seed) else ()),
+    )
     rare = [kind.__name__ for kind in expected if count(kind, report.history) < ENOUGH.get(kind, 3)]
     assert not rare, "these were hardly ever answered"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from milena.lab.histories.events import RequestOutcome
 from milena.protocol.types import TopicPartition
@@ -118,3 +118,61 @@ class Clients(Protocol):
     async def member(self, group: str, topics: Sequence[str]) -> ChaosMember: ...
 
     async def admin(self) -> ChaosAdmin: ...
+
+
+class ChaosTransactions(Protocol):
+    """A transactional producer: one transaction at a time."""
+
+    async def init(self) -> bool:
+        """Fence earlier producers with the transactional id. False: it did not succeed in time; try again."""
+        ...
+
+    def begin(self) -> bool:
+        """Return False if the producer cannot be used any more."""
+        ...
+
+    async def send(self, partition: TopicPartition, value: str) -> Sent:
+        """Return when the outcome is known. Many calls may be in flight."""
+        ...
+
+    async def send_offsets(self, offsets: Mapping[TopicPartition, int], member: ChaosTransformer) -> bool:
+        """Commit offsets with the transaction. ``member`` has consumed them. Return whether that succeeded."""
+        ...
+
+    async def commit(self) -> RequestOutcome:
+        """After an unknown outcome it may be called again. ``FAILED``: this call has certainly not committed."""
+        ...
+
+    async def abort(self) -> RequestOutcome: ...
+
+    async def close(self) -> None:
+        """An open transaction is left as it is."""
+        ...
+
+
+class ChaosTransformer(Protocol):
+    """A member of a group that reads with read_committed, and whose offsets a transactional producer commits."""
+
+    @property
+    def session(self) -> str:
+        """As of ``ChaosMember``."""
+        ...
+
+    async def poll(self, seconds: float) -> Sequence[Got]: ...
+
+    async def close(self) -> None: ...
+
+
+@runtime_checkable
+class TransactingClients(Protocol):
+    """A client library with transactions. Consumers and members read with read_committed."""
+
+    name: str
+
+    async def transactions(self, transactional_id: str, timeout: float) -> ChaosTransactions:
+        """``timeout``: seconds after which the coordinator aborts a transaction."""
+        ...
+
+    async def committed_consumer(self, positions: Mapping[TopicPartition, int]) -> ChaosConsumer: ...
+
+    async def transformer(self, group: str, topics: Sequence[str]) -> ChaosTransformer: ...

@@ -16,6 +16,8 @@ class Load:
     records of a partition and a library, on average; ``burst``: the most records of one."""
 
     topics: Sequence[Topic]
+    transactional: tuple[Topic, Topic] | tuple[()] = ()
+    """The topics of transactions, which are created, too: the one that chains read, and the one that they write to."""
     shared: Topic
     pace: float
     burst: int = 1
@@ -43,6 +45,11 @@ class Load:
     @property
     def keyed(self) -> list[TopicPartition]:
         return [place for topic in self.topics if topic.keyed for place in topic.places]
+
+    @property
+    def all_topics(self) -> list[Topic]:
+        """The topics to create."""
+        return [*self.topics, *self.transactional]
 
     @property
     def logs(self) -> list[TopicPartition]:

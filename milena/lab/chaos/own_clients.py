@@ -13,7 +13,18 @@ from milena.client.consumer import ConsumedRecord, Consumer
 from milena.client.group_consumer import GroupConsumer
 from milena.client.offsets import EARLIEST, LATEST, find_offset
 from milena.client.producer import BATCH_BYTES, OutcomeUnknown, Producer
-from milena.lab.chaos.clients import IN_ORDER, ChaosAdmin, ChaosConsumer, ChaosMember, ChaosProducer, Got, Sent
+from milena.client.transactional import TransactionalProducer, TransactionFailed
+from milena.lab.chaos.clients import (
+    IN_ORDER,
+    ChaosAdmin,
+    ChaosConsumer,
+    ChaosMember,
+    ChaosProducer,
+    ChaosTransactions,
+    ChaosTransformer,
+    Got,
+    Sent,
+)
 from milena.lab.histories.events import RequestOutcome
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.errors import KafkaError
@@ -28,6 +39,8 @@ DELIVERY: Final = 120.0
 """Seconds; longer than any fault lasts."""
 MEMBER_SESSION_MS: Final = 6000
 CODECS: Final = (Codec.NONE, Codec.LZ4, Codec.ZSTD, Codec.SNAPPY, Codec.GZIP)
+MAX_BLOCK: Final = 10.0
+"""Seconds for which a transactional producer retries a request to a coordinator."""
 RETRY: Final = 0.2
 """Seconds before the next attempt after an error that a poll has raised."""
 
@@ -73,6 +86,15 @@ class OwnClients:
     async def admin(self) -> ChaosAdmin:
         return _Admin(self.cluster())
 
+    async def transactions(self, transactional_id: str, timeout: float) -> ChaosTransactions:
+        return _Transactions(self.cluster(), transactional_id, timeout, self._habits)
+
+    async def committed_consumer(self, positions: Mapping[TopicPartition, int]) -> ChaosConsumer:
+        return _Consumer(self.cluster(), positions, committed=True)
+
+    async def transformer(self, group: str, topics: Sequence[str]) -> ChaosTransformer:
+        return _Member(self.cluster(), group, topics, committed=True)
+
 
 class _Producer:
     def __init__(self, cluster: Cluster, acks: int, idempotent: bool, habits: Habits) -> None:
@@ -114,9 +136,9 @@ def _named(identity: object) -> str:
 
 
 class _Consumer:
-    def __init__(self, cluster: Cluster, positions: Mapping[TopicPartition, int]) -> None:
+    def __init__(self, cluster: Cluster, positions: Mapping[TopicPartition, int], *, committed: bool = False) -> None:
         self._cluster = cluster
-        self._consumer = Consumer(cluster)
+        self._consumer = Consumer(cluster, committed=committed)
         self._consumer.assign(positions)
 
     async def poll(self, seconds: float) -> Sequence[Got]:
@@ -140,7 +162,7 @@ class _Consumer:
 
 
 class _Member:
-    def __init__(self, cluster: Cluster, group: str, topics: Sequence[str]) -> None:
+    def __init__(self, cluster: Cluster, group: str, topics: Sequence[str], *, committed: bool = False) -> None:
         self._cluster = cluster
         self._assignments = 0
         self._member = GroupConsumer(
@@ -150,8 +172,11 @@ class _Member:
             session_timeout_ms=MEMBER_SESSION_MS,
             rebalance_timeout_ms=MEMBER_SESSION_MS,
             auto_commit=False,
+            committed=committed,
             assigned=self._assigned,
         )
+        self.polled_as = self._member.metadata
+        """The membership at the last poll."""
 
     def _assigned(self, _: list[TopicPartition]) -> None:
         self._assignments += 1
@@ -162,7 +187,9 @@ class _Member:
 
     async def poll(self, seconds: float) -> Sequence[Got]:
         try:
-            return _got(await self._member.poll(seconds))
+            found = await self._member.poll(seconds)
+            self.polled_as = self._member.metadata
+            return _got(found)
         except (KafkaError, ChannelError):
             await self._cluster.runtime.clock.sleep(RETRY)
             return ()
@@ -177,6 +204,71 @@ class _Member:
 
     async def close(self) -> None:
         await self._member.close()
+        self._cluster.close()
+
+
+class _Transactions:
+    def __init__(self, cluster: Cluster, transactional_id: str, timeout: float, habits: Habits) -> None:
+        self._cluster = cluster
+        self._producer = TransactionalProducer(
+            cluster,
+            transactional_id,
+            transaction_timeout_ms=int(timeout * 1000),
+            codec=cluster.runtime.random.choice(CODECS),
+            request_timeout=habits.request_timeout,
+            delivery_timeout=_one_of(habits.deliveries, cluster.runtime.random),
+            batch_bytes=habits.batch_bytes,
+            max_block=MAX_BLOCK,
+        )
+
+    async def init(self) -> bool:
+        try:
+            await self._producer.init()
+        except KafkaError:
+            return False
+        return True
+
+    def begin(self) -> bool:
+        try:
+            self._producer.begin()
+        except (TransactionFailed, ValueError):
+            return False
+        return True
+
+    async def send(self, partition: TopicPartition, value: str) -> Sent:
+        try:
+            produced = await self._producer.send(partition[0], value.encode(), partition=partition[1])
+        except (KafkaError, ValueError) as error:
+            return Sent(RequestOutcome.UNKNOWN, error=str(error))
+        return Sent(RequestOutcome.OK, produced.offset)
+
+    async def send_offsets(self, offsets: Mapping[TopicPartition, int], member: ChaosTransformer) -> bool:
+        assert isinstance(member, _Member)
+        try:
+            await self._producer.send_offsets(offsets, member.polled_as)
+        except (KafkaError, ValueError):
+            return False
+        return True
+
+    async def commit(self) -> RequestOutcome:
+        return await self._ended(self._producer.commit())
+
+    async def abort(self) -> RequestOutcome:
+        return await self._ended(self._producer.abort())
+
+    async def _ended(self, end: Awaitable[None]) -> RequestOutcome:
+        try:
+            await end
+        except TransactionFailed as error:
+            return RequestOutcome.UNKNOWN if error.uncertain else RequestOutcome.FAILED
+        except KafkaError:
+            return RequestOutcome.UNKNOWN
+        except ValueError:
+            return RequestOutcome.FAILED  # the producer is in a state in which it sends no request
+        return RequestOutcome.OK
+
+    async def close(self) -> None:
+        await self._producer.close()
         self._cluster.close()
 
 

@@ -15,6 +15,7 @@ from milena.client import admin
 from milena.client.cluster import Cluster
 from milena.command_line.errors import UserError
 from milena.lab.chaos.changes import MADE
+from milena.lab.chaos.clients import TransactingClients
 from milena.lab.chaos.ending import Ending, FindHole
 from milena.lab.chaos.faults import SLACK, Kind, Shape
 from milena.lab.chaos.groups.ending import change_coordinators, work_without_faults
@@ -30,7 +31,9 @@ from milena.lab.chaos.observer import Observer
 from milena.lab.chaos.own_clients import OwnClients
 from milena.lab.chaos.place import Place
 from milena.lab.chaos.plan import Round, overlapping, plan
-from milena.lab.chaos.topics import CLUSTER, PLAIN, REPLICAS, Topic, chosen
+from milena.lab.chaos.topics import CLUSTER, PLAIN, REPLICAS, SOURCE, TARGET, Topic, chosen
+from milena.lab.chaos.transactions.ending import TransactionEnding
+from milena.lab.chaos.transactions.workload import TransactionWorkload
 from milena.lab.chaos.unclean import Unclean
 from milena.lab.chaos.verdict import Verdict, judge
 from milena.lab.chaos.work.config_changes import PASSING, ConfigChanges
@@ -72,7 +75,8 @@ PACE: Final = 0.1
 class Order:
     """What to run. ``kinds``: None for all kinds of the place. ``pace``: seconds between two records of a partition and
     a library. ``unsafe``: add unclean elections, and judge acks=1 as a promise. ``faults``: the number of faults in
-    each stream of an overlapping plan; None: a plan of rounds, for ``seconds``. ``deletions``: as in ``Load``."""
+    each stream of an overlapping plan; None: a plan of rounds, for ``seconds``. ``deletions``: as in ``Load``.
+    ``transactions``: clients also work with transactions."""
 
     seed: int
     seconds: float
@@ -81,6 +85,7 @@ class Order:
     pace: float = PACE
     faults: int | None = None
     deletions: bool = False
+    transactions: bool = False
 
 
 def kinds_of(order: Order, place: Place) -> list[Kind]:
@@ -126,6 +131,7 @@ def about(order: Order, place: Place, header: Mapping[str, object]) -> dict[str,
         "seconds": order.seconds,
         "unsafe": order.unsafe,
         "deletions": order.deletions,
+        "transactions": order.transactions,
         "pace": order.pace,
         "faults": [kind.value for kind in kinds_of(order, place)],
         "clients": [library.name for library in place.clients],
@@ -148,6 +154,7 @@ def load_of(order: Order, place: Place) -> Load:
     topics = topics_of(order, place)
     return Load(
         topics=topics,
+        transactional=(SOURCE, TARGET) if order.transactions else (),
         shared=PLAIN,
         pace=order.pace,
         read_again=[partition for topic in topics if not topic.keyed for partition in topic.places],
@@ -220,8 +227,8 @@ async def work(order: Order, place: Place, load: Load, journal: Journal, machine
     """Create the topics, let clients work while faults are injected, and note the final state. Raise NotHealthy,
     TimeoutError, and what the place and its insight raise."""
     client, of_groups = (OwnClients(place.runtime, place.bootstrap).cluster(name) for name in ("nemesis", "groups"))
-    health = Health(client, place.brokers, place.bootstrap, load.topics, place.insight)
-    await _create(client, health, journal, load.topics)
+    health = Health(client, place.brokers, place.bootstrap, load.all_topics, place.insight)
+    await _create(client, health, journal, load.all_topics)
     await Run(order, place, load, journal, client, of_groups, health).play(machine)
     for cluster in (client, of_groups):
         cluster.close()
@@ -266,6 +273,11 @@ class Run:
             patience=load.patience,
             longest=load.renaming,
         )
+        self._transactions = [
+            TransactionWorkload(library, load.transactional, journal, clock, random, load.pace)
+            for library in place.clients
+            if load.transactional and isinstance(library, TransactingClients)
+        ]
         unclean = Unclean(place, health, journal, self._moves)
         rounds = order.faults is None
         self._nemesis = Nemesis(place, health, journal, shape_of(place), unclean, strong, observed=rounds)
@@ -280,6 +292,9 @@ class Run:
         async with asyncio.TaskGroup() as tails:
             looking = None if self._place.insight else tails.create_task(self._look_at_brokers(machine))
             following = [tails.create_task(tail) for tail in workload.tails()]
+            for transactions in self._transactions:
+                for reader in transactions.readers():
+                    tails.create_task(reader)
             async with asyncio.TaskGroup() as working:
                 for number, one in enumerate(self._work()):
                     working.create_task(one, name=f"chaos client {number}")
@@ -287,6 +302,8 @@ class Run:
                 await self._clock.sleep(CALM)
                 workload.stopping.set()
                 self._groups.stopping.set()
+                for transactions in self._transactions:
+                    transactions.stopping.set()
             journal.say("all writers have ended")
             await self._health.in_sync(IN_SYNC)
             if looking is not None:
@@ -318,6 +335,8 @@ class Run:
         found = self._workload.work()
         if load.groups:
             found += self._groups.all()
+        for transactions in self._transactions:
+            found += transactions.all()
         if load.moves:
             found.append(self._moves.wander(REPLICAS, stopping))
         if self._changes is not None:
@@ -342,12 +361,23 @@ class Run:
                 await work_without_faults(self._groups)
             if self._changes is not None:
                 await self._changes.settle()
+            await self._end_transactions()
             if place.insight is not None:
                 await place.insight.copied(self._reading)
             workload.finish(await self._ending.logs(workload.logs, await self._holes()))
             await self._ending.copies(workload.keyed)
             await _read_keys(workload, self._reading)
             await self._ending.topics((MADE, PASSING))
+
+    async def _end_transactions(self) -> None:
+        for one in self._transactions:
+            await one.finish()
+        places = [place for topic in self._load.transactional for place in topic.places]
+        groups = [one.group for one in self._transactions]
+        if groups:
+            await TransactionEnding(self._client, self._ending, self._journal).note(places, groups, SOURCE.name)
+        for one in self._transactions:
+            one.read.set()
 
     async def _holes(self) -> FindHole:
         insight = self._place.insight

@@ -92,6 +92,9 @@ WEAK: Final = Topic("weak", 3, _SAFE, acks=1, control=True)
 UNCLEAN: Final = Topic(
     "loose", 2, _SAFE | {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}, control=True
 )
+SOURCE: Final = Topic("transactions-in", 2, _SAFE)
+TARGET: Final = Topic("transactions-out", 2, _SAFE)
+"""All records of these two are written in transactions; chains read the first one and write to the second one."""
 TOPICS: Final = {
     topic.name: topic
     for topic in (

@@ -33,7 +33,7 @@ def _quiet() -> None:
     quiet_logs()
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_no_promise_is_broken_while_brokers_are_killed(seed: int) -> None:
     history = history_of(seed)
     assert [str(one) for one in check(history) if one.fails] == []
@@ -134,6 +134,7 @@ TRIED = 6
 """How many seeds may be needed to find a bug."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plant, expected = BUGS[bug]

@@ -365,7 +365,7 @@ class TransactionCoordinator:
         while True:
             await self._runtime.clock.sleep(self.settings.abort_interval_ms / 1000)
             for led in list(self._led.values()):
-                if led.loaded:
+                if led.loaded and led.shard.open_count:
                     await self._finish(led, led.shard.abort_timed_out(self._next_id))
             if self._lacked_ids:
                 self._lacked_ids = False

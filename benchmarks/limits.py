@@ -126,7 +126,10 @@ class Bench:
                 cluster_id=cluster_id,
                 incarnation_id=uuid4(),
                 listeners=[{"name": "PLAINTEXT", "host": "127.0.0.1", "port": 1, "security_protocol": 0}],
-                features=[{"name": "metadata.version", "min_supported_version": 7, "max_supported_version": 40}],
+                features=[
+                    {"name": "metadata.version", "min_supported_version": 7, "max_supported_version": 40},
+                    {"name": "transaction.version", "min_supported_version": 0, "max_supported_version": 2},
+                ],
                 rack=None,
                 is_migrating_zk_broker=False,
                 log_dirs=[directory],

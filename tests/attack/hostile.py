@@ -105,7 +105,10 @@ class Controller:
             cluster_id=self._cluster_id,
             incarnation_id=UUID(int=random.getrandbits(128) | 1),
             listeners=[{"name": "PLAINTEXT", "host": host, "port": port, "security_protocol": 0}],
-            features=[{"name": "metadata.version", "min_supported_version": 1, "max_supported_version": 33}],
+            features=[
+                {"name": "metadata.version", "min_supported_version": 1, "max_supported_version": 33},
+                {"name": "transaction.version", "min_supported_version": 0, "max_supported_version": 2},
+            ],
             log_dirs=[UUID(int=1 << 80 | broker)],
             previous_broker_epoch=-1,
         )

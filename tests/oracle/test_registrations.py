@@ -27,6 +27,7 @@ from tests.oracle.kafka_node import CLUSTER_ID
 LEVELS: Final = [
     {"name": "metadata.version", "min_supported_version": 1, "max_supported_version": 50},
     {"name": "kraft.version", "min_supported_version": 0, "max_supported_version": 1},
+    {"name": "transaction.version", "min_supported_version": 0, "max_supported_version": 2},
 ]
 PATIENCE: Final = 30.0
 

@@ -302,7 +302,12 @@ def test_controllers_that_cannot_be_unregistered(tools: Tools, server: Server, c
 def test_every_api_and_version(tools: Tools, server: Server) -> None:
     shown = tools(API_VERSIONS, *server)
     assert shown.count("(id: ") == 3
-    for line in ("Produce(0): 0 to 13 [usable: 13]", "Fetch(1): 4 to 18 [usable: 18]", "EndTxn(26): UNSUPPORTED"):
+    for line in (
+        "Produce(0): 0 to 13 [usable: 13]",
+        "Fetch(1): 4 to 18 [usable: 18]",
+        "EndTxn(26): 0 to 5 [usable: 5]",
+        "ShareFetch(78): UNSUPPORTED",
+    ):
         assert shown.count(line) == 3
     assert "UNKNOWN(" not in shown
 
@@ -311,7 +316,7 @@ def test_features(tools: Tools, server: Server) -> None:
     described = tools(FEATURES, *server, "describe")
     assert re.search(r"metadata\.version\s.*FinalizedVersionLevel: 4\.4-IV2", described)
     levels = dict(re.findall(r"Feature: (\S+) .*FinalizedVersionLevel: (\S+)", described))
-    assert {name for name, level in levels.items() if level != "0"} == {"metadata.version"}
+    assert {name for name, level in levels.items() if level != "0"} == {"metadata.version", "transaction.version"}
     assert re.search(r"kraft\.version\s+SupportedMinVersion: 0\s+SupportedMaxVersion: 1\s+Final\S+ 0", described)
     unchanged = tools(FEATURES, *server, "upgrade", "--metadata", "4.4-IV2", "--dry-run")
     assert "metadata.version can be upgraded to 33." in unchanged

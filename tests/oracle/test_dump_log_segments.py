@@ -21,7 +21,7 @@ from tests.oracle.tools import DUMP, TOPICS, Tools
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 PER_CODEC: Final = 60
-TOPIC, ROLLED, GROUP, TRANSACTIONAL_ID = "dumped", "rolled", "dumpers", "dumping"
+TOPIC, ROLLED, PAID, GROUP, TRANSACTIONAL_ID = "dumped", "rolled", "paid", "dumpers", "dumping"
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -35,7 +35,7 @@ def stopped(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         "log.segment.bytes": "1048576",
         "metadata.log.max.record.bytes.between.snapshots": "3000",
     }
-    options = {"brokers": 1, "overrides": overrides, "topics": [f"{TOPIC}:1:1"]}
+    options = {"brokers": 1, "overrides": overrides, "topics": [f"{TOPIC}:1:1", f"{PAID}:1:1"]}
     with LocalCluster.start(folder, **options) as cluster:  # type: ignore[arg-type]
         for codec in CODECS:
             write(cluster.bootstrap, codec)
@@ -58,7 +58,7 @@ def transact(bootstrap: str) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": TRANSACTIONAL_ID})
     producer.init_transactions(20)
     producer.begin_transaction()
-    producer.produce(TOPIC, b"in a transaction")
+    producer.produce(PAID, b"in a transaction")
     producer.commit_transaction(20)
 
 
@@ -117,8 +117,7 @@ def test_data_segments(tools: Tools, stopped: Path) -> None:
         assert len(re.findall(rf"compresscodec: {codec} ", shown)) >= PER_CODEC / 10
         records = re.findall(rf"headerKeys: \[codec\] key: {codec}-(\d+) payload: value (\d+)", shown)
         assert records == [(str(number), str(number)) for number in range(PER_CODEC)]
-    transactional = 1
-    assert len(set(re.findall(r"producerId: (\d+) producerEpoch: 0", shown))) == len(CODECS) + transactional
+    assert len(set(re.findall(r"producerId: (\d+) producerEpoch: 0", shown))) == len(CODECS)
     offsets = [int(found) for found in re.findall(r"^\| offset: (\d+)", shown, re.MULTILINE)]
     assert offsets == list(range(PER_CODEC * len(CODECS)))
 
@@ -176,7 +175,7 @@ def test_snapshots_of_the_metadata(tools: Tools, stopped: Path, node: str) -> No
     topics = {
         record["data"]["name"]: record["data"]["topicId"] for record in records if record["type"] == "TOPIC_RECORD"
     }
-    assert topics.keys() == {TOPIC, ROLLED, "__consumer_offsets", "__transaction_state"}
+    assert topics.keys() == {TOPIC, ROLLED, PAID, "__consumer_offsets", "__transaction_state"}
     counted = [record["data"]["topicId"] for record in records if record["type"] == "PARTITION_RECORD"]
     assert (counted.count(topics[TOPIC]), counted.count(topics["__consumer_offsets"])) == (1, 50)
 
@@ -212,7 +211,7 @@ def test_the_states_of_a_transactional_id(tools: Tools, stopped: Path) -> None:
     assert {json.loads(key)["data"]["transactionalId"] for key, _ in found} == {TRANSACTIONAL_ID}
     states = [json.loads(value)["data"] for _, value in found]
     assert [state["transactionStatus"] for state in states] == ["Empty", "Ongoing", "PrepareCommit", "CompleteCommit"]
-    assert states[1]["transactionPartitions"] == [{"topic": TOPIC, "partitionIds": [0]}]
+    assert states[1]["transactionPartitions"] == [{"topic": PAID, "partitionIds": [0]}]
     assert len({state["producerId"] for state in states}) == 1
     ours = [line for line in described(str(file), Range()) if line.startswith("|")]
     assert [json.loads(line.partition(" payload: ")[2])["data"] for line in ours] == states

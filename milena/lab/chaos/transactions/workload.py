@@ -45,6 +45,8 @@ COMMITS: Final = 4
 LONGEST: Final = 6.0
 """The most seconds for which a slow transaction stays open."""
 LONGEST_SESSION: Final = 12.0
+LONGEST_POLL: Final = 30.0
+"""Seconds after which a member that has not returned from a poll is replaced."""
 FINISHED: Final = 40.0
 """Seconds in which each transactional id must be usable again after all faults have ended."""
 
@@ -237,11 +239,19 @@ class TransactionWorkload:
             member = await self._clients.transformer(self.group, [self._source.name])
             until = self._clock.monotonic() + self._random.uniform(3, 2 * LONGEST_SESSION)
             while not self.stopping.is_set() and self._clock.monotonic() < until:
-                records = await member.poll(POLL)
-                if records and not await self._transform(producing, member, records):
+                records = await self._poll(member)
+                if records is None or (records and not await self._transform(producing, member, records)):
                     break  # the next member begins at the committed offsets
             await member.close()
             await producing.transactions.close()
+
+    async def _poll(self, member: ChaosTransformer) -> Sequence[Got] | None:
+        """Return records; None if the member waits for an offset that stays pending."""
+        try:
+            async with asyncio.timeout(LONGEST_POLL):
+                return await member.poll(POLL)
+        except TimeoutError:
+            return None
 
     async def _transform(self, producing: Producing, member: ChaosTransformer, records: Sequence[Got]) -> bool:
         """Write each record to the target, and commit, all in one transaction. Return whether that succeeded."""

@@ -118,17 +118,18 @@ class Shard:
         prepared are written.
 
         Kafka writes the markers at once. Here they wait until all that was loaded is committed: if a record at the end
-        of the log were lost with this leader, the next leader would not know of the outcome."""
+        of the log were lost with this leader, the next leader would not know of the outcome.
+
+        An id that a request has changed since is skipped. Its markers would be sent twice, and the second one might end
+        the next transaction of the producer."""
         prepared: list[str] = []
         budget = YieldBudget(IDS_PER_YIELD)
-        for transactional_id in list(self.transactions):
-            transaction = self.transactions.get(transactional_id)
-            if transaction is None:
-                continue
-            if transaction.state is TransactionState.ONGOING:
-                self._open[transactional_id] = None
-            elif transaction.state in PREPARED:
-                prepared.append(transactional_id)
+        for transactional_id, loaded in list(self.transactions.items()):
+            if self.transactions.get(transactional_id) is loaded:
+                if loaded.state is TransactionState.ONGOING:
+                    self._open[transactional_id] = None
+                elif loaded.state in PREPARED:
+                    prepared.append(transactional_id)
             if budget.spend(1):
                 yield
         if prepared:

@@ -206,6 +206,20 @@ def test_markers_of_loaded_transactions_wait_until_what_was_loaded_is_committed(
     assert [work[0] for work in world.markers] == ["x"]
 
 
+def test_markers_of_a_transaction_that_ends_while_others_are_continued_are_sent_once(world: World) -> None:
+    for number in range(IDS_PER_YIELD):
+        world.change(f"{number}", transaction())
+    world.change("x", OPEN)
+    world.shard.close()
+    world.shard = world.reload()
+    steps = world.shard.begin()
+    next(steps)
+    world.change("x", PREPARED)
+    for _ in steps:
+        pass
+    assert [work[0] for work in world.markers] == ["x"]
+
+
 def test_the_markers_of_many_loaded_transactions_are_sent_in_steps(world: World) -> None:
     for number in range(PREPARED_PER_TURN + 1):
         world.change(f"x{number}", OPEN)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Final, Protocol, TypeAlias
 
@@ -22,6 +22,9 @@ from milena.runtime.logging import get_logger
 IDS_PER_YIELD: Final = 1_000
 """Transactional ids that are checked before other tasks run."""
 TOMBSTONES_PER_BATCH: Final = 250
+TOMBSTONE_BYTES: Final = 16_384
+"""The maximum size of the keys in a batch of tombstones with more than one: an id may have 32 KB, and a batch may have
+``max.message.bytes``."""
 PREPARED_PER_TURN: Final = 250
 """Loaded transactions whose markers are sent before other tasks run."""
 RETRY_SECONDS: Final = 0.1
@@ -270,7 +273,7 @@ class Shard:
         ids = iter(list(self.transactions))
         while chunk := list(islice(ids, IDS_PER_YIELD)):
             expired = [one for one in chunk if self._is_expired(one, expiration_ms)]
-            for batch in _batched(expired, TOMBSTONES_PER_BATCH):
+            for batch in _batched({one: store.key_of(one) for one in expired}):
                 self._remove(batch)
             yield
 
@@ -282,10 +285,10 @@ class Shard:
             and decisions.is_expired(present, now_ms=self._clock.time_ms(), expiration_ms=expiration_ms)
         )
 
-    def _remove(self, ids: list[str]) -> None:
+    def _remove(self, ids: Mapping[str, bytes]) -> None:
         builder = BatchBuilder()
-        for transactional_id in ids:
-            builder.append(timestamp=self._clock.time_ms(), key=store.key_of(transactional_id), value=None)
+        for key in ids.values():
+            builder.append(timestamp=self._clock.time_ms(), key=key, value=None)
         try:
             end = self._append(builder.build())
         except KafkaError as error:
@@ -304,6 +307,14 @@ def _ignored(error: ErrorCode) -> None:
     """The result is not needed: the id stays busy until the record is committed."""
 
 
-def _batched(items: list[str], size: int) -> Iterator[list[str]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
+def _batched(keys: Mapping[str, bytes]) -> Iterator[dict[str, bytes]]:
+    """Divide ids with their keys into batches of tombstones."""
+    batch, size = dict[str, bytes](), 0
+    for transactional_id, key in keys.items():
+        size += len(key)
+        if batch and (size > TOMBSTONE_BYTES or len(batch) == TOMBSTONES_PER_BATCH):
+            yield batch
+            batch, size = {}, len(key)
+        batch[transactional_id] = key
+    if batch:
+        yield batch

@@ -326,3 +326,13 @@ def test_many_ids_expire_in_steps_and_several_batches(world: World) -> None:
     records = [view.record_count for batch in world.log.batches for view in iter_batches(memoryview(batch))]
     assert sum(records) == 3 * IDS_PER_YIELD
     assert max(len(batch) for batch in world.log.batches) <= 16_384
+
+
+def test_long_ids_expire_in_batches_that_fit_into_a_message(world: World) -> None:
+    ids = [f"{number}".rjust(length, "x") for number, length in enumerate([32_000, 10, 10, 9_000, 9_000])]
+    world.shard.add_loaded({one: transaction() for one in ids})
+    world.clock.advance(4)
+    run_now(world.shard.expire(2_000))
+    assert not world.shard.transactions
+    records = [view.record_count for batch in world.log.batches for view in iter_batches(memoryview(batch))]
+    assert records == [1, 3, 1]

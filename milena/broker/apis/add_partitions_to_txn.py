@@ -79,7 +79,7 @@ def handle(
     budget = YieldBudget()
     for number, addition in enumerate(additions):
         _add(node, ctx, addition, partial(finished, number))
-        if budget.spend(1 + len(addition.partitions)):
+        if budget.spend(1 + len(addition.partitions) + _size(node, addition)):
             yield
     return None if additions else _response(ctx, [])
 
@@ -148,6 +148,17 @@ def _add(node: Needs, ctx: RequestContext, addition: _Addition, done: Callable[[
             )
     except KafkaError as error:
         all_with(error.code)
+
+
+def _size(node: Needs, addition: _Addition) -> int:
+    """The number of partitions in the transaction: a record of all of them may have been written."""
+    if addition.verify_only:
+        return 0
+    try:
+        present = node.transactions.find(addition.transactional_id)
+    except KafkaError:
+        return 0
+    return 0 if present is None else len(present.partitions)
 
 
 def _error_of(ctx: RequestContext, error: ErrorCode) -> ErrorCode:

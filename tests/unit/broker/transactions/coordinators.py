@@ -147,6 +147,14 @@ class Coordinated:
         key = ApiKey.ADD_PARTITIONS_TO_TXN
         return self.ask(add_partitions_to_txn, key, version, transactions=list(transactions))
 
+    def steps(self, *transactions: dict[str, Any]) -> int:
+        """The number of steps in which a batched AddPartitionsToTxn is executed."""
+        key, version = ApiKey.ADD_PARTITIONS_TO_TXN, 5
+        ctx = Request(key, version).ctx
+        frame = messages.encode_request(key, version, transactions=list(transactions))
+        ctx.request = messages.decode_request(key, version, frame)
+        return 1 + sum(1 for _ in add_partitions_to_txn.handle(self, ctx, ctx.request))
+
     def add_offsets(self, epoch: int, *, version: int = 4, producer_id: int = 1_000) -> Request:
         return self.ask(
             add_offsets_to_txn,
@@ -176,12 +184,14 @@ def failure(module: Any, ctx: RequestContext, decoded: Any, error: KafkaError) -
     return {"error_code": error.code} if failed is None else failed(ctx, decoded, error)
 
 
-def one(transactional_id: str, producer_id: int, epoch: int, *partitions: int, verify: bool = False) -> dict[str, Any]:
+def one(
+    transactional_id: str, producer_id: int, epoch: int, *partitions: int, verify: bool = False, topic: str = TOPIC
+) -> dict[str, Any]:
     """A transaction of a batched AddPartitionsToTxn."""
     return {
         "transactional_id": transactional_id,
         "producer_id": producer_id,
         "producer_epoch": epoch,
         "verify_only": verify,
-        "topics": [{"name": TOPIC, "partitions": partitions}],
+        "topics": [{"name": topic, "partitions": partitions}],
     }

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from milena.protocol.cooperative import ELEMENTS_PER_YIELD
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records.transaction_records import TransactionState
-from tests.unit.broker.fixtures import Request
+from tests.unit.broker.fixtures import ME, Request, led_by
 from tests.unit.broker.transactions.coordinators import COUNT, TOPIC, Coordinated, one
 
 NONE = ErrorCode.NONE
@@ -170,6 +171,14 @@ def test_brokers_verify_that_partitions_were_added(coordinated: Coordinated) -> 
     found = coordinated.transactions.find("x")
     assert found is not None
     assert list(found.partitions) == [(TOPIC, 1)]
+
+
+def test_other_work_runs_between_additions_to_a_large_transaction(coordinated: Coordinated) -> None:
+    coordinated.bench.topic("many", *[led_by(ME)] * (ELEMENTS_PER_YIELD + 3))
+    coordinated.init("x")
+    large = one("x", 1_000, 0, *range(ELEMENTS_PER_YIELD), topic="many")
+    small = [one("x", 1_000, 0, ELEMENTS_PER_YIELD + number, topic="many") for number in range(3)]
+    assert coordinated.steps(large, *small) == 6
 
 
 def test_a_request_without_transactions_is_answered(coordinated: Coordinated) -> None:

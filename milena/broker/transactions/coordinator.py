@@ -299,7 +299,7 @@ class TransactionCoordinator:
             now_ms=self._runtime.clock.time_ms(),
         )
         if following is present:
-            done(ErrorCode.NONE)
+            shard.confirm(done)
         else:
             shard.change(transactional_id, following, done)
 
@@ -337,15 +337,16 @@ class TransactionCoordinator:
             now_ms=self._runtime.clock.time_ms(),
         )
         bumps = client_version >= EPOCH_BUMP_VERSION
-        if following is present:
-            done(ErrorCode.NONE, following.producer if bumps else NO_PRODUCER)
-            return
-        completed = decisions.complete(following, now_ms=following.update_ms)
+        repeated = following is present
+        completed = following if repeated else decisions.complete(following, now_ms=following.update_ms)
 
-        def written(error: ErrorCode) -> None:
+        def ended(error: ErrorCode) -> None:
             done(error, completed.producer if bumps and error is ErrorCode.NONE else NO_PRODUCER)
 
-        shard.change(transactional_id, following, written)
+        if repeated:
+            shard.confirm(ended)
+        else:
+            shard.change(transactional_id, following, ended)
 
     async def with_producer_ids(self, step: Callable[[], None]) -> None:
         """Allocate producer ids, then run ``step`` again, which has raised NoProducerIds. Raises KafkaError."""

@@ -75,6 +75,8 @@ class Shard:
         self._open: dict[str, None] = {}
         """The ids with an open transaction, which may time out."""
         self._events = LimitedLog(get_logger("transactions"), clock.monotonic)
+        self._loaded_end = 0
+        """The log end when the ids were loaded."""
         self.closed = False
         self.retries = 0
         """The number of completed transactions whose record is to be written again (Kafka's
@@ -115,6 +117,7 @@ class Shard:
         if self.transactions:
             raise BrokenInvariant("transactional ids were loaded, but some exist already")
         self.transactions = transactions
+        self._loaded_end = self._log.end
 
     def begin(self) -> Cooperative[None]:
         """Continue the transactions that were loaded: those that are open may time out, and markers of those that are
@@ -145,6 +148,17 @@ class Shard:
             self._clock.call_later(0, lambda: self._continue(rest))
 
     # -- transitions
+
+    def confirm(self, done: Done) -> None:
+        """Call ``done`` for a request that changes nothing: when all that was loaded is committed, or with an error.
+
+        Kafka answers at once. But if the state were lost with this leader, the client would rely on partitions that
+        the next leader does not have in the transaction, and that would get no marker."""
+
+        def ended(error: ErrorCode) -> None:
+            done(ErrorCode.NOT_COORDINATOR if self.closed else client_error(error))
+
+        self._log.when_committed(self._loaded_end, ended)
 
     def change(self, transactional_id: str, following: Transaction, done: Done) -> None:
         """Write the next state of an id that is not busy. ``done`` is called after it has taken effect, or with an

@@ -105,6 +105,13 @@ class Coordinated:
         self.partition.become(led_by(ME, leader_epoch=self.epoch))
         self.transactions.elected(0, LeaderEpoch(self.epoch), self.partition)
 
+    def elect_with_follower(self) -> None:
+        """Elect this broker in the next leader epoch, with an in-sync follower that fetches nothing, and load."""
+        self.epoch += 1
+        self.partition.become(led_by(ME, replicas=(ME, 2), isr=(ME, 2), leader_epoch=self.epoch))
+        self.transactions.elected(0, LeaderEpoch(self.epoch), self.partition)
+        self.tasks.run()
+
     def ask(self, module: Any, key: ApiKey, version: int, /, **fields: Any) -> Request:
         """Pass a request to its handler like the dispatcher. It may be answered later."""
         request = Request(key, version)

@@ -9,7 +9,7 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.batch import CorruptBatch
 from milena.protocol.records.transaction_records import TransactionState
 from milena.protocol.types import TRANSACTION_TOPIC
-from tests.unit.broker.fixtures import ME, Bench, led_by, set_isr
+from tests.unit.broker.fixtures import ME, Bench, Request, led_by, set_isr
 from tests.unit.broker.transactions.coordinators import TOPIC, Coordinated
 
 NONE = ErrorCode.NONE
@@ -173,6 +173,38 @@ def test_a_response_waits_for_the_in_sync_replicas(bench: Bench, monkeypatch: py
     bench.clock.advance(6)
     assert request.response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert coordinated.init().response.error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+def test_a_repeated_request_waits_until_what_was_loaded_is_committed(coordinated: Coordinated) -> None:
+    coordinated.init()
+    coordinated.elect_with_follower()
+    assert not coordinated.add(0, 1).answered
+    coordinated.elect_with_follower()
+    again = coordinated.add(0, 1)
+    assert not again.answered
+    alone = led_by(ME, replicas=(ME, 2), leader_epoch=coordinated.epoch, partition_epoch=coordinated.epoch + 1)
+    coordinated.partition.become(alone)
+    assert errors(again) == [NONE]
+
+
+def test_a_repeated_request_is_answered_when_the_leadership_ends(coordinated: Coordinated) -> None:
+    coordinated.init()
+    coordinated.elect_with_follower()
+    coordinated.add(0, 1)
+    coordinated.elect_with_follower()
+    again = coordinated.add(0, 1)
+    coordinated.partition.become(led_by(2, replicas=(1, 2), leader_epoch=coordinated.epoch + 1))
+    coordinated.transactions.resigned(0)
+    assert errors(again) == [ErrorCode.NOT_COORDINATOR]
+
+
+def errors(request: Request) -> list[int]:
+    """The errors of an AddPartitionsToTxn below version 4."""
+    return [
+        partition.partition_error_code
+        for topic in request.response.results_by_topic_v3_and_below
+        for partition in topic.results_by_partition
+    ]
 
 
 def test_a_resignation_answers_requests_that_wait(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

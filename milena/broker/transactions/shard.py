@@ -213,11 +213,13 @@ class Shard:
                 return
             if error is ErrorCode.NONE:
                 apply()
-            done(client_error(error))
-            if error is ErrorCode.NONE and then is not None:
-                then()
-            elif error is ErrorCode.REQUEST_TIMED_OUT:
-                self._clock.call_later(RETRY_SECONDS, lambda: self._when_committed(end, apply, _ignored, then))
+            try:
+                done(client_error(error))
+            finally:  # a response that fails must not leave the id busy
+                if error is ErrorCode.NONE and then is not None:
+                    then()
+                elif error is ErrorCode.REQUEST_TIMED_OUT:
+                    self._clock.call_later(RETRY_SECONDS, lambda: self._when_committed(end, apply, _ignored, then))
 
         self._log.when_committed(end, ended)
 

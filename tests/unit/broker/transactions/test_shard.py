@@ -126,6 +126,30 @@ def test_the_client_is_answered_before_the_markers_are_written(world: World) -> 
     assert len(world.markers) == 1
 
 
+def test_the_markers_are_written_even_if_the_response_fails(world: World) -> None:
+    def fail(error: ErrorCode) -> None:
+        raise ValueError(error.name)
+
+    world.change("x", OPEN)
+    with pytest.raises(ValueError, match="NONE"):
+        world.shard.change("x", PREPARED, fail)
+    assert [work[0] for work in world.markers] == ["x"]
+
+
+def test_a_late_commit_takes_effect_even_if_the_response_fails(world: World) -> None:
+    def fail(error: ErrorCode) -> None:
+        raise ValueError(error.name)
+
+    world.log.hold = True
+    world.shard.change("x", OPEN, fail)
+    with pytest.raises(ValueError, match="COORDINATOR_NOT_AVAILABLE"):
+        world.log.give_up()
+    world.log.commit()
+    world.clock.advance(RETRY_SECONDS)
+    assert world.shard.get("x") == OPEN
+    assert not world.shard.is_busy("x")
+
+
 def test_an_abort_without_partitions_is_complete_at_once(world: World) -> None:
     world.change("x", transaction())
     world.change("x", transaction(PREPARE_ABORT, start_ms=500, epoch=4, client_version=2))

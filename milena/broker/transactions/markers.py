@@ -255,7 +255,15 @@ class MarkerSender:
             else:
                 self._retry(routed, "the partition has no leader")
         if deleted:
-            transaction.written(deleted)
+            try:
+                transaction.written(deleted)
+            except Exception as error:
+                self._failed(transaction, error)
+
+    def _failed(self, transaction: _Transaction, error: Exception) -> None:
+        """Report that the coordinator failed with a result. Other transactions must not be affected."""
+        transactional_id = transaction.work.transactional_id
+        self._runtime.contained.note("transaction markers", error, transactional_id=transactional_id)
 
     # -- retries
 
@@ -371,8 +379,7 @@ class MarkerSender:
             try:
                 self._answered(entry, results)
             except Exception as error:
-                transactional_id = entry.transaction.work.transactional_id
-                self._runtime.contained.note("transaction markers", error, transactional_id=transactional_id)
+                self._failed(entry.transaction, error)
 
     def _answered(self, entry: _Entry, results: _Results) -> None:
         transaction = entry.transaction

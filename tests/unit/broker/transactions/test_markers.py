@@ -407,3 +407,27 @@ def test_a_failing_coordinator_does_not_delay_other_transactions() -> None:
         assert marking.results == [("a", None), ("b", None)] and len(failures) == 2
 
     with_brokers(scenario)
+
+
+def test_a_coordinator_that_fails_at_a_deleted_topic_does_not_delay_other_transactions() -> None:
+    failures: list[object] = []
+
+    async def scenario(marking: Marking) -> None:
+        brokers = marking.brokers
+        marking.failing = True
+        marking.sender._runtime.contained.note = lambda *args, **fields: failures.append(args[1])  # type: ignore[method-assign]
+        brokers.topic("t", 1)
+        brokers.topic("deleted", 1)
+        brokers.held[1] = asyncio.Event()
+        marking.send("first", ("t", 0), producer=1)
+        await asyncio.sleep(0.1)
+        marking.send("a", ("t", 0), producer=2)
+        marking.send("b", ("deleted", 0), producer=3)
+        marking.send("c", ("t", 0), producer=4)
+        brokers.delete("deleted")
+        brokers.held[1].set()
+        await asyncio.sleep(1)
+        assert sorted(marking.results) == [("a", None), ("b", None), ("c", None), ("first", None)]
+        assert len(failures) == 4
+
+    with_brokers(scenario)

@@ -63,6 +63,8 @@ class Needs(Protocol):
 
 
 def handle(node: Needs, ctx: RequestContext, request: WriteTxnMarkersRequest) -> Cooperative[None]:
+    """Without a connection no more markers are written, unlike in Kafka. The coordinator sends them again, and may have
+    completed the transaction by now: below transaction version 2 a late marker would end the producer's next one."""
     writing, budget = _Writing(node, ctx), YieldBudget(APPENDS_PER_YIELD)
     for marker in request.markers:
         writing.begin(marker)
@@ -72,7 +74,8 @@ def handle(node: Needs, ctx: RequestContext, request: WriteTxnMarkersRequest) ->
             writing.write(partition)
             if budget.spend(1):
                 yield
-    writing.wait()
+    if not ctx.closed:
+        writing.wait()
 
 
 def failed(ctx: RequestContext, request: WriteTxnMarkersRequest, error: KafkaError) -> WriteTxnMarkersResponseFields:
@@ -132,8 +135,9 @@ class _Writing:
         self._written = set()
 
     def write(self, partition: TopicPartition) -> None:
-        """Append the current marker to a partition. A partition that the marker names again is skipped."""
-        if partition in self._written:
+        """Append the current marker to a partition, unless the client has disconnected. A partition that the marker
+        names again is skipped."""
+        if partition in self._written or self._ctx.closed:
             return
         self._written.add(partition)
         results = self._results.setdefault(self._marker.producer_id, {})

@@ -339,6 +339,22 @@ def test_a_client_that_has_disconnected_gets_no_answer(bench: Bench) -> None:
     assert not answer.answered
 
 
+@pytest.mark.parametrize("partitions", [1, 200])
+def test_nothing_more_is_written_for_a_client_that_has_disconnected(bench: Bench, partitions: int) -> None:
+    bench.led(count=partitions)
+    of_marker = [("t", index) for index in range(partitions)]
+    asked = Asked(bench, *[marker(*of_marker, producer=producer) for producer in range(200 // partitions)])
+    next(asked.work)
+    written = appended(bench)
+    asked.request.answers.closed = True
+    run_now(asked.work)
+    assert 0 < written == appended(bench)
+
+
+def appended(bench: Bench) -> int:
+    return sum(hosted.online_log.log_end_offset for hosted in bench.partitions)
+
+
 def steps(work: Iterable[None]) -> int:
     return sum(1 for _ in work)
 

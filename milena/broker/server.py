@@ -404,7 +404,7 @@ class Broker:
         if delta.topics or delta.deleted_topics or delta.brokers:
             self.metadata_answers.clear()
         if delta.brokers:
-            self.markers.brokers_changed()
+            self._transactions.brokers_changed(image.brokers)
         if delta.features:
             self.api_versions.set_finalized(image.features, image.offset)
         self._applier.publish(delta)

@@ -3,6 +3,7 @@ markers, and the verification of transactions."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,7 +22,7 @@ from milena.runtime.tasks import Tasks
 if TYPE_CHECKING:
     from milena.broker.controller_link.producer_ids import ProducerIds
     from milena.config.node_config import NodeConfig
-    from milena.node.metadata.image import MetadataImage
+    from milena.node.metadata.image import BrokerImage, MetadataImage
     from milena.node.metrics import Metrics
     from milena.node.serving.scheduler import Scheduler
     from milena.runtime.context import Runtime
@@ -58,6 +59,12 @@ class TransactionParts:
     def stop(self) -> None:
         """Answer the requests that wait for a record of ``__transaction_state``."""
         self.coordinator.close()
+
+    def brokers_changed(self, brokers: Mapping[int, BrokerImage]) -> None:
+        """Give up requests to brokers that are fenced or unregistered: their partitions get other leaders. Such a
+        broker may be paused, so that it would not answer until the timeout."""
+        for one in self.links:
+            one.keep_only(lambda broker: broker in brokers and not brokers[broker].fenced)
 
     def close(self) -> None:
         """Close the connections."""

@@ -202,12 +202,6 @@ class MarkerSender:
         if leadership is not None:
             leadership.is_over = True
 
-    def brokers_changed(self) -> None:
-        """Give up requests to brokers that are fenced or unregistered: their partitions get other leaders. Such a
-        broker may be paused, so that it would not answer until the timeout."""
-        brokers = self._image().brokers
-        self._links.keep_only(lambda broker: broker in brokers and not brokers[broker].fenced)
-
     # -- leaders
 
     def _route_in_steps(self, entries: Iterable[_Entry]) -> None:

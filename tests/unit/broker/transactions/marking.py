@@ -36,7 +36,6 @@ class Brokers:
         """Brokers that answer only once the event is set."""
         self.version = 2
         self.times: list[float] = []
-        self.kept: set[int] = set()
         for broker in (1, 2, 3):
             self.register(broker)
 
@@ -66,9 +65,6 @@ class Brokers:
 
     def knows(self, broker: NodeId) -> bool:
         return broker in self.image.brokers and self.image.brokers[broker].address("BROKERS") is not None
-
-    def keep_only(self, is_kept: Callable[[NodeId], bool]) -> None:
-        self.kept = {broker for broker in (1, 2, 3) if is_kept(NodeId(broker))}
 
     async def request(
         self, broker: NodeId, key: ApiKey, version: int | None = None, *, timeout: float | None = None, **fields: Any

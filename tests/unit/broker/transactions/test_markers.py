@@ -342,17 +342,6 @@ def test_the_coordinator_of_no_transaction_may_resign() -> None:
     with_brokers(scenario)
 
 
-def test_requests_to_fenced_and_unregistered_brokers_are_given_up() -> None:
-    async def scenario(marking: Marking) -> None:
-        brokers = marking.brokers
-        brokers.register(2, fenced=True)
-        del brokers.image.brokers[max(brokers.image.brokers)]
-        marking.sender.brokers_changed()
-        assert brokers.kept == {1}
-
-    with_brokers(scenario)
-
-
 def test_a_marker_that_is_not_written_for_long_is_logged(logged: StringIO) -> None:
     async def scenario(marking: Marking) -> None:
         brokers = marking.brokers

@@ -16,6 +16,7 @@ from milena.broker.transactions.model import EPOCH_BUMP_VERSION, ProducerIdAndEp
 from milena.node.api import RequestContext
 from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.records.hashing import hashing_units
 from milena.protocol.types import ProducerEpoch, TopicPartition
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def handle(
     budget = YieldBudget()
     for number, addition in enumerate(additions):
         _add(node, ctx, addition, partial(finished, number))
-        if budget.spend(1 + len(addition.partitions) + _size(node, addition)):
+        if budget.spend(hashing_units(addition.transactional_id) + len(addition.partitions) + _size(node, addition)):
             yield
     return None if additions else _response(ctx, [])
 

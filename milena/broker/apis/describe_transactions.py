@@ -8,6 +8,7 @@ from milena.node.api import RequestContext
 from milena.node.serving.repeats import Repeats
 from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.records.hashing import hashing_units
 
 if TYPE_CHECKING:
     from milena.broker.transactions.coordinator import TransactionCoordinator
@@ -44,7 +45,7 @@ def handle(
             states.append(_refused(transactional_id, error))
         else:
             states.append((yield from _described(transactional_id, found, budget)))
-        if budget.spend(1):
+        if budget.spend(hashing_units(transactional_id)):
             yield
     return {"transaction_states": states}
 

@@ -7,12 +7,13 @@ request creates the topic. There are no coordinators of share groups.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from milena.node.api import RequestContext
+from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.errors import ErrorCode
-from milena.protocol.records.hashing import partition_for_group
+from milena.protocol.records.hashing import hashing_units, partition_for_group
 from milena.protocol.requests.messages import get
 from milena.protocol.types import OFFSETS_TOPIC, TRANSACTION_TOPIC
 
@@ -35,11 +36,25 @@ class Needs(Protocol):
     def image(self) -> MetadataImage: ...
 
 
-def handle(node: Needs, ctx: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponseFields:
+def handle(
+    node: Needs, ctx: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponseFields | Cooperative[FindCoordinatorResponseFields]:
     key_type = get(request, "key_type", GROUP)
     if ctx.version < 4:
         return _find(node, ctx, key_type, request.key)
-    return {"coordinators": [_with_key(key, _find(node, ctx, key_type, key)) for key in request.coordinator_keys]}
+    return _find_all(node, ctx, key_type, request.coordinator_keys)
+
+
+def _find_all(
+    node: Needs, ctx: RequestContext, key_type: int, keys: Iterable[str]
+) -> Cooperative[FindCoordinatorResponseFields]:
+    coordinators: list[CoordinatorFields] = []
+    budget = YieldBudget()
+    for key in keys:
+        coordinators.append(_with_key(key, _find(node, ctx, key_type, key)))
+        if budget.spend(hashing_units(key)):
+            yield
+    return {"coordinators": coordinators}
 
 
 def _with_key(key: str, coordinator: FindCoordinatorResponseFields) -> CoordinatorFields:

@@ -68,5 +68,11 @@ def partition_for_group(group: str, partitions: int) -> int:
     return (0 if value == -(2**31) else abs(value)) % partitions
 
 
+def hashing_units(text: str) -> int:
+    """The elements as which the hash of a group or transactional id counts for a ``YieldBudget``: a client chooses the
+    length, up to 32 KB, and the hash takes 0.1 us for each character."""
+    return 1 + len(text) // 64
+
+
 def _signed(value: int) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value

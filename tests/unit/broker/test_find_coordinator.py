@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from milena.broker.apis import find_coordinator
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records.hashing import partition_for_group
-from tests.unit.broker.fixtures import ME, OTHER, Bench, led_by
+from tests.unit.broker.fixtures import ME, OTHER, Bench, Request, led_by
 
 KEY = ApiKey.FIND_COORDINATOR
 GROUP, TRANSACTION, SHARE = range(3)
@@ -43,6 +47,16 @@ def test_a_transactional_id_is_coordinated_by_the_leader_of_its_partition(bench:
     for version in (1, 3):
         old = bench.ask(find_coordinator.handle, KEY, version, key="tx-1", key_type=TRANSACTION)
         assert (old.error_code, old.node_id) == (ErrorCode.NONE, led["tx-1"])
+
+
+def test_other_work_runs_between_long_keys(bench: Bench) -> None:
+    bench.topic("__transaction_state", led_by(ME))
+    request = Request(KEY, 6)
+    asked: Any = SimpleNamespace(key_type=TRANSACTION, coordinator_keys=["x" * 32_000] * 4)
+    node: Any = bench
+    work = find_coordinator.handle(node, request.ctx, asked)
+    assert isinstance(work, Generator)
+    assert sum(1 for _ in work) == 4
 
 
 @pytest.mark.parametrize(("key_type", "topic"), [(GROUP, "__consumer_offsets"), (TRANSACTION, "__transaction_state")])

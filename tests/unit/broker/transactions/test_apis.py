@@ -181,6 +181,11 @@ def test_other_work_runs_between_additions_to_a_large_transaction(coordinated: C
     assert coordinated.steps(large, *small) == 6
 
 
+def test_other_work_runs_between_long_ids(coordinated: Coordinated) -> None:
+    many = [one(str(number).rjust(32_000, "x"), 1_000, 0, verify=True) for number in range(4)]
+    assert coordinated.steps(*many) == 5
+
+
 def test_a_request_without_transactions_is_answered(coordinated: Coordinated) -> None:
     assert coordinated.add_batch().response.results_by_transaction == ()
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -85,6 +86,12 @@ def test_a_request_that_repeats_an_id_too_often_is_refused(ids: Coordinated, mon
     monkeypatch.setattr(repeats.Repeats.__init__, "__defaults__", (5,))
     assert [one.error_code for one in described(ids, "open", "open")] == [0, 0]
     assert [one.error_code for one in described(ids, *["open"] * 3)] == [ErrorCode.INVALID_REQUEST] * 3
+
+
+def test_other_work_runs_between_long_ids(ids: Coordinated) -> None:
+    request = SimpleNamespace(transactional_ids=[str(number).rjust(32_000, "x") for number in range(4)])
+    node, ctx, asked = cast("Any", (ids, None, request))
+    assert sum(1 for _ in describe_transactions.handle(node, ctx, asked)) == 4
 
 
 def test_all_ids_are_listed_with_their_states(ids: Coordinated) -> None:

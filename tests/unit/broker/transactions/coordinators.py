@@ -80,6 +80,8 @@ class Coordinated:
         self.topic = bench.topic(TOPIC, *[led_by(ME)] * COUNT)
         self.image = bench.image
         self.groups = SimpleNamespace(partition_for=lambda group: 0)
+        self.created: list[str] = []
+        self.auto_create = SimpleNamespace(create_internal=self.created.extend)
         bench.topic("__consumer_offsets", led_by(ME))
         self.partition: Partition = bench.led(TRANSACTION_TOPIC, min_insync_replicas=min_isr)
         runtime: Any = bench.runtime

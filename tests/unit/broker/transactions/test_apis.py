@@ -9,6 +9,7 @@ import pytest
 from milena.protocol.cooperative import ELEMENTS_PER_YIELD
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records.transaction_records import TransactionState
+from milena.protocol.types import OFFSETS_TOPIC
 from tests.unit.broker.fixtures import ME, Request, led_by
 from tests.unit.broker.transactions.coordinators import COUNT, TOPIC, Coordinated, one
 
@@ -204,6 +205,17 @@ def test_the_partition_of_a_group_is_added(coordinated: Coordinated, version: in
     assert coordinated.add_offsets(5, version=version).response.error_code == fenced
     unknown = coordinated.add_offsets(0, version=version, producer_id=5)
     assert unknown.response.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+def test_offsets_wait_until_the_coordinator_knows_their_topic(coordinated: Coordinated) -> None:
+    coordinated.init()
+    topic = coordinated.image.topics.pop(OFFSETS_TOPIC)
+    assert coordinated.add_offsets(1).response.error_code == ErrorCode.PRODUCER_FENCED
+    assert not coordinated.created
+    assert coordinated.add_offsets(0).response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert coordinated.created == [OFFSETS_TOPIC]
+    coordinated.image.topics[OFFSETS_TOPIC] = topic
+    assert coordinated.add_offsets(0).response.error_code == NONE
 
 
 # -- EndTxn

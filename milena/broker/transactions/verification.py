@@ -7,6 +7,7 @@ next one, which has each transactional id once.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
@@ -213,12 +214,15 @@ class TransactionVerification:
                 parts = _next_request(coordinator)
                 try:
                     errors = await self._send(node, parts)
-                except BaseException:
+                except Exception as error:  # what waits for the next request must be asked nevertheless
+                    self._contained.note("verification of transactions", error, broker=node)
+                    errors = [_of_all(part, ErrorCode.NETWORK_EXCEPTION) for part in parts]
+                except asyncio.CancelledError:
                     for part in parts:
                         self._answer_all(part, ErrorCode.NETWORK_EXCEPTION)
                     raise
-                for part, error in zip(parts, errors, strict=True):
-                    self._answer(part, error)
+                for part, failed in zip(parts, errors, strict=True):
+                    self._answer(part, failed)
         finally:
             coordinator.busy = False
             if not coordinator.waiting and self._coordinators.get(node) is coordinator:

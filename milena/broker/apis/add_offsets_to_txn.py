@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from milena.broker.transactions.model import ProducerIdAndEpoch
+from milena.broker.transactions.model import ProducerIdAndEpoch, fenced_code
 from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import OFFSETS_TOPIC, ProducerEpoch
@@ -43,7 +43,7 @@ def handle(node: Needs, ctx: RequestContext, request: AddOffsetsToTxnRequest) ->
 
     @ctx.answering
     def done(error: ErrorCode) -> None:
-        ctx.respond_fields(error_code=_error_of(ctx, error))
+        ctx.respond_fields(error_code=fenced_code(error, ctx.version, _FENCED_SINCE))
 
     producer = ProducerIdAndEpoch(request.producer_id, ProducerEpoch(request.producer_epoch))
     if OFFSETS_TOPIC not in node.image.topics:
@@ -55,9 +55,4 @@ def handle(node: Needs, ctx: RequestContext, request: AddOffsetsToTxnRequest) ->
 
 
 def failed(ctx: RequestContext, request: AddOffsetsToTxnRequest, error: KafkaError) -> AddOffsetsToTxnResponseFields:
-    return {"error_code": _error_of(ctx, error.code)}
-
-
-def _error_of(ctx: RequestContext, error: ErrorCode) -> ErrorCode:
-    old = error is ErrorCode.PRODUCER_FENCED and ctx.version < _FENCED_SINCE
-    return ErrorCode.INVALID_PRODUCER_EPOCH if old else error
+    return {"error_code": fenced_code(error.code, ctx.version, _FENCED_SINCE)}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from milena.broker.transactions.model import EPOCH_BUMP_VERSION, ProducerIdAndEpoch
+from milena.broker.transactions.model import EPOCH_BUMP_VERSION, ProducerIdAndEpoch, fenced_code
 from milena.node.api import RequestContext
 from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.errors import ErrorCode, KafkaError
@@ -163,8 +163,7 @@ def _size(node: Needs, addition: _Addition) -> int:
 
 
 def _error_of(ctx: RequestContext, error: ErrorCode) -> ErrorCode:
-    old = error is ErrorCode.PRODUCER_FENCED and ctx.version < _FENCED_SINCE
-    return ErrorCode.INVALID_PRODUCER_EPOCH if old else error
+    return fenced_code(error, ctx.version, _FENCED_SINCE)
 
 
 def _topic_results(

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from milena.broker.transactions.decisions import NoProducerIds
-from milena.broker.transactions.model import EPOCH_BUMP_VERSION, NO_PRODUCER, ProducerIdAndEpoch
+from milena.broker.transactions.model import EPOCH_BUMP_VERSION, NO_PRODUCER, ProducerIdAndEpoch, fenced_code
 from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import ProducerEpoch
@@ -57,6 +57,5 @@ def failed(ctx: RequestContext, request: EndTxnRequest, error: KafkaError) -> En
 
 
 def _response(ctx: RequestContext, error: ErrorCode, producer: ProducerIdAndEpoch) -> EndTxnResponseFields:
-    if error is ErrorCode.PRODUCER_FENCED and ctx.version < _FENCED_SINCE:
-        error = ErrorCode.INVALID_PRODUCER_EPOCH
-    return {"error_code": error, "producer_id": producer.producer_id, "producer_epoch": producer.epoch}
+    code = fenced_code(error, ctx.version, _FENCED_SINCE)
+    return {"error_code": code, "producer_id": producer.producer_id, "producer_epoch": producer.epoch}

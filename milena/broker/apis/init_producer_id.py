@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from milena.broker.transactions.decisions import NoProducerIds
-from milena.broker.transactions.model import NO_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch
+from milena.broker.transactions.model import NO_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch, fenced_code
 from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests.messages import get
@@ -47,7 +47,7 @@ def handle(
 
     @ctx.answering
     def done(error: ErrorCode, producer: ProducerIdAndEpoch) -> None:
-        code = _error_of(ctx, error)
+        code = fenced_code(error, ctx.version, _FENCED_SINCE)
         ctx.respond_fields(error_code=code, producer_id=producer.producer_id, producer_epoch=producer.epoch)
 
     step = partial(
@@ -71,9 +71,5 @@ async def _idempotent(node: Needs) -> InitProducerIdResponseFields:
 
 
 def failed(ctx: RequestContext, request: InitProducerIdRequest, error: KafkaError) -> InitProducerIdResponseFields:
-    return {"error_code": _error_of(ctx, error.code), "producer_id": -1, "producer_epoch": -1}
-
-
-def _error_of(ctx: RequestContext, error: ErrorCode) -> ErrorCode:
-    old = error is ErrorCode.PRODUCER_FENCED and ctx.version < _FENCED_SINCE
-    return ErrorCode.INVALID_PRODUCER_EPOCH if old else error
+    code = fenced_code(error.code, ctx.version, _FENCED_SINCE)
+    return {"error_code": code, "producer_id": -1, "producer_epoch": -1}

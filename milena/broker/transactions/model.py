@@ -58,6 +58,14 @@ class ProducerIdAndEpoch(NamedTuple):
 NO_PRODUCER: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_EPOCH)
 """In error responses, and in those of clients below transaction version 2."""
 
+
+def fenced_code(error: ErrorCode, version: int, fenced_since: int) -> ErrorCode:
+    """The error code in a response of ``version``. Clients below version ``fenced_since`` of the API do not know
+    PRODUCER_FENCED and get INVALID_PRODUCER_EPOCH (KIP-588)."""
+    old = error is ErrorCode.PRODUCER_FENCED and version < fenced_since
+    return ErrorCode.INVALID_PRODUCER_EPOCH if old else error
+
+
 ProducerDone: TypeAlias = Callable[[ErrorCode, ProducerIdAndEpoch], None]
 """Receives the result of InitProducerId or EndTxn."""
 Done: TypeAlias = Callable[[ErrorCode], None]

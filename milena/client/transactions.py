@@ -240,11 +240,9 @@ def _parts(items: Sequence[T]) -> Iterable[Sequence[T]]:
     return (items[start : start + MOST] for start in range(0, len(items), MOST))
 
 
-async def abort_transaction(
-    cluster: Cluster, partition: TopicPartition, producer: ProducerIdAndEpoch, coordinator_epoch: int
-) -> None:
-    """Write an abort marker to one partition. Only a hanging transaction may be aborted in this way. Raises
-    KafkaError."""
+async def abort_transaction(cluster: Cluster, partition: TopicPartition, producer: ActiveProducer) -> None:
+    """Write an abort marker to one partition. Only a hanging transaction may be aborted in this way. Before the first
+    marker the coordinator's epoch is unknown; 0 is not above any. Raises KafkaError."""
     topic, number = partition
 
     async def ask() -> None:
@@ -255,10 +253,10 @@ async def abort_transaction(
             markers=[
                 {
                     "producer_id": producer.producer_id,
-                    "producer_epoch": producer.epoch,
+                    "producer_epoch": producer.producer_epoch,
                     "transaction_result": False,
                     "topics": [{"name": topic, "partition_indexes": [number]}],
-                    "coordinator_epoch": coordinator_epoch,
+                    "coordinator_epoch": max(producer.coordinator_epoch, 0),
                 }
             ],
         )

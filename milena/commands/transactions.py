@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Final
 
-from milena.client.batches import ProducerIdAndEpoch
 from milena.client.cluster import Cluster
 from milena.client.transactions import (
     ActiveProducer,
@@ -25,7 +24,7 @@ from milena.command_line.options import CommandLine, Option, Positional, Values
 from milena.command_line.table import say, show_json
 from milena.commands.client import BOOTSTRAP, JSON, run_one_of
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.protocol.types import ProducerEpoch, ProducerId, TopicPartition
+from milena.protocol.types import TopicPartition
 from milena.runtime.printable import printable
 
 MINUTE: Final = 60_000
@@ -235,7 +234,7 @@ async def abort(values: Values, cluster: Cluster) -> int:
             )
         identity = (values.producer_id, values.producer_epoch, values.coordinator_epoch)
         producer = ActiveProducer(*identity, last_sequence=-1, last_timestamp=-1, start_offset=None)
-    await abort_of(cluster, partition, producer)
+    await abort_transaction(cluster, partition, producer)
     say(f"{topic}-{number}: aborted the transaction of producer id {producer.producer_id}")
     return 0
 
@@ -248,13 +247,6 @@ async def producer_at(cluster: Cluster, partition: TopicPartition, start: int) -
     raise UserError(
         f"Could not find any open transactions starting at offset {start} on partition {partition[0]}-{partition[1]}"
     )
-
-
-async def abort_of(cluster: Cluster, partition: TopicPartition, producer: ActiveProducer) -> None:
-    """Abort the transaction of a producer in a partition. Before the first marker the coordinator's epoch is unknown;
-    0 is not above any."""
-    identity = ProducerIdAndEpoch(ProducerId(producer.producer_id), ProducerEpoch(producer.producer_epoch))
-    await abort_transaction(cluster, partition, identity, max(producer.coordinator_epoch, 0))
 
 
 async def force_terminate(values: Values, cluster: Cluster) -> int:

@@ -10,6 +10,7 @@ from milena.client.cluster import Cluster
 from milena.client.transactions import (
     ActiveProducer,
     TransactionListing,
+    abort_transaction,
     describe_producers,
     describe_transaction,
     fence_producer,
@@ -22,7 +23,6 @@ from milena.commands.transactions import (
     LISTED,
     MINUTE,
     PRODUCERS,
-    abort_of,
     partitions_to_search,
     print_table,
     row_of_description,
@@ -157,7 +157,7 @@ async def abort(found: Found, cluster: Cluster) -> int:
         f"AbortTransactionSpec(topicPartition={topic}-{number}, producerId={producer.producer_id}, "
         f"producerEpoch={producer.producer_epoch}, coordinatorEpoch={max(producer.coordinator_epoch, 0)})"
     )
-    await attempt(f"Failed to abort transaction {spec}", abort_of(cluster, partition, producer))
+    await attempt(f"Failed to abort transaction {spec}", abort_transaction(cluster, partition, producer))
     return 0
 
 

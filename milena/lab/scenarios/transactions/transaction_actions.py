@@ -34,7 +34,6 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NotRequired, TypedDict
 
-from milena.client.batches import ProducerIdAndEpoch
 from milena.client.cluster import Cluster
 from milena.client.consumer import read_records
 from milena.client.membership import GroupMetadata, Membership
@@ -52,7 +51,7 @@ from milena.node.links.outgoing import only
 from milena.node.serving.lab_commands import LabCommandError
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError, retriable
-from milena.protocol.types import OFFSETS_TOPIC, TRANSACTION_TOPIC, ProducerEpoch, ProducerId, TopicPartition
+from milena.protocol.types import OFFSETS_TOPIC, TRANSACTION_TOPIC, TopicPartition
 
 if TYPE_CHECKING:
     from milena.protocol.apis import DescribeTransactionsResponse, OffsetFetchResponse
@@ -365,9 +364,8 @@ async def _hanging(stage: Stage, arguments: Mapping[str, Sequence[str]]) -> None
 
 async def _abort_hanging(stage: Stage, name: str) -> None:
     one = only(await _found_hanging(stage, [name]))
-    identity = ProducerIdAndEpoch(ProducerId(one.producer.producer_id), ProducerEpoch(one.producer.producer_epoch))
     async with _cluster(stage, "admin") as cluster:
-        await abort_transaction(cluster, one.partition, identity, max(one.producer.coordinator_epoch, 0))
+        await abort_transaction(cluster, one.partition, one.producer)
     await stage.observe()
 
 

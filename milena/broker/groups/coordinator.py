@@ -167,7 +167,7 @@ class GroupCoordinator:
     def offsets_partition(self, group_id: str) -> Partition:
         """The partition of ``__consumer_offsets`` that a group hashes to, which may still be loading. Raises KafkaError
         NOT_COORDINATOR."""
-        led = self._led.get(partition_for_group(group_id, self._partition_count()))
+        led = self._led.get(self.partition_for(group_id))
         if led is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         return led.offsets_log.partition

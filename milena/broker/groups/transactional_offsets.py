@@ -51,10 +51,10 @@ class TransactionalOffsets:
         of_group = self._by_group.setdefault(group_id, {})
         of_producer = self._by_producer.setdefault(producer_id, {}).setdefault(group_id, {})
         for partition, offset in offsets.items():
-            is_open = of_group.get(partition)
-            if is_open is None:
-                is_open = of_group[partition] = _Open()
-            is_open.pending[producer_id] = self._writes, offset
+            found = of_group.get(partition)
+            if found is None:
+                found = of_group[partition] = _Open()
+            found.pending[producer_id] = self._writes, offset
             of_producer[partition] = None
 
     def wrote(self, group_id: str, changes: Mapping[TopicPartition, CommittedOffset | None]) -> None:
@@ -65,14 +65,14 @@ class TransactionalOffsets:
             return
         self._writes += 1
         for partition, committed in changes.items():
-            is_open = of_group.get(partition)
-            if is_open is None:
+            found = of_group.get(partition)
+            if found is None:
                 continue
             if committed is not None:
-                is_open.latest = self._writes
+                found.latest = self._writes
                 continue
             del of_group[partition]
-            for producer_id in is_open.pending:
+            for producer_id in found.pending:
                 self._forget(producer_id, group_id, partition)
         if not of_group:
             del self._by_group[group_id]
@@ -93,12 +93,12 @@ class TransactionalOffsets:
         for group_id, partitions in self._by_producer.pop(producer_id, {}).items():
             of_group, changes = self._by_group[group_id], ended.setdefault(group_id, {})
             for partition in partitions:
-                is_open = of_group[partition]
-                number, offset = is_open.pending.pop(producer_id)
-                if commit and number > is_open.latest:
+                found = of_group[partition]
+                number, offset = found.pending.pop(producer_id)
+                if commit and number > found.latest:
                     changes[partition] = offset
-                    is_open.latest = number
-                if not is_open.pending:
+                    found.latest = number
+                if not found.pending:
                     del of_group[partition]
             if not of_group:
                 del self._by_group[group_id]
@@ -114,8 +114,8 @@ class TransactionalOffsets:
 
     def offsets(self, group_id: str, partition: TopicPartition) -> list[CommittedOffset]:
         """What open transactions have written for one partition."""
-        is_open = self._by_group.get(group_id, {}).get(partition)
-        return [] if is_open is None else [offset for _, offset in is_open.pending.values()]
+        found = self._by_group.get(group_id, {}).get(partition)
+        return [] if found is None else [offset for _, offset in found.pending.values()]
 
     def of_producer(self, producer_id: ProducerId) -> int:
         """How many offsets an open transaction has written."""
@@ -124,8 +124,8 @@ class TransactionalOffsets:
     def pending(self) -> dict[tuple[str, TopicPartition, ProducerId], tuple[bool, CommittedOffset]]:
         """All that open transactions have written, and whether a commit would apply it now."""
         return {
-            (group_id, partition, producer_id): (number > is_open.latest, offset)
+            (group_id, partition, producer_id): (number > found.latest, offset)
             for group_id, of_group in self._by_group.items()
-            for partition, is_open in of_group.items()
-            for producer_id, (number, offset) in is_open.pending.items()
+            for partition, found in of_group.items()
+            for producer_id, (number, offset) in found.pending.items()
         }

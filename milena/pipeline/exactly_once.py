@@ -26,10 +26,10 @@ from pyspark.sql.datasource import WriterCommitMessage
 from milena.client.admin import CommittedOffset, group_commits, group_listings
 from milena.client.cluster import Cluster
 from milena.client.membership import GroupMetadata
-from milena.client.transactional import State, TransactionalProducer
+from milena.client.transactional import FENCED, State, TransactionalProducer
 from milena.pipeline.errors import PipelineError
 from milena.pipeline.options import SinkOptions
-from milena.pipeline.sending import FENCED, Sending
+from milena.pipeline.sending import Sending
 from milena.pipeline.sink_rows import SinkRecord, records_of
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.runtime.context import Runtime
@@ -46,17 +46,17 @@ RUN_PROPERTY: Final = "spark.jobGroup.id"
 PREFIX: Final = "milena-spark-"
 
 
-class Turn(NamedTuple):
+class StreamTask(NamedTuple):
     """A task of a micro-batch. ``query``, ``run``: ids of the query and of its run, which changes when it is started
-    again; ``batch``: the number of the micro-batch; ``task``: the number of the task's partition."""
+    again; ``batch``: the number of the micro-batch; ``number``: that of the task's partition."""
 
     query: str
     run: str
     batch: int
-    task: int
+    number: int
 
     @classmethod
-    def current(cls) -> Turn:
+    def current(cls) -> StreamTask:
         """Return the running task. Raises PipelineError outside of the task of a stream."""
         context = TaskContext.get()
         query = batch = None
@@ -69,7 +69,7 @@ class Turn(NamedTuple):
     @property
     def name(self) -> str:
         """The transactional id, and the group with the task's last batch."""
-        return f"{prefix_of(self.query)}{self.task}"
+        return f"{prefix_of(self.query)}{self.number}"
 
 
 def prefix_of(query: str) -> str:
@@ -122,15 +122,15 @@ class RowSum:
         return {"rows": self.rows, "sum": f"{self._sum:0{self._BITS // 4}x}"}
 
 
-class Once:
+class ExactlyOnce:
     """Writes the rows of a task. All methods run on the loop."""
 
-    def __init__(self, runtime: Runtime, options: SinkOptions, turn: Turn) -> None:
+    def __init__(self, runtime: Runtime, options: SinkOptions, task: StreamTask) -> None:
         self._cluster = Cluster(runtime, options.bootstrap, "milena-spark")
         self._options = options
-        self._turn = turn
+        self._task = task
         self._producer = TransactionalProducer(
-            self._cluster, turn.name, transaction_timeout_ms=int(options.transaction_timeout * 1000)
+            self._cluster, task.name, transaction_timeout_ms=int(options.transaction_timeout * 1000)
         )
         self._sending = Sending(self._cluster, self._producer)
         self._sum = RowSum()
@@ -144,16 +144,16 @@ class Once:
         except KafkaError as error:
             raise self._explained(error) from None
         place = self._options.topic, 0
-        found = await group_commits(self._cluster, self._turn.name, [place], stable=True)
+        found = await group_commits(self._cluster, self._task.name, [place], stable=True)
         self._before = found.get(place)
-        if self._before is not None and self._before.offset > self._turn.batch:
+        if self._before is not None and self._before.offset > self._task.batch:
             self._changed(f"batch {self._before.offset} was written before")
         if self._writes:
             self._producer.begin()
 
     @property
     def _repeated(self) -> bool:
-        return self._before is not None and self._before.offset == self._turn.batch
+        return self._before is not None and self._before.offset == self._task.batch
 
     @property
     def _writes(self) -> bool:
@@ -174,7 +174,7 @@ class Once:
     async def finish(self) -> WrittenOnce:
         """Commit the transaction. Raises PipelineError, KafkaError."""
         now, before = self._sum.plain(), self._metadata()
-        written = WrittenOnce(0, self._turn.query, first=before.get("run") != self._turn.run)
+        written = WrittenOnce(0, self._task.query, first=before.get("run") != self._task.run)
         same = self._repeated and all(before.get(name) == value for name, value in now.items())
         if self._repeated and not same:
             self._changed(f"it was written before with other rows: {before.get('rows')} then, {self._sum.rows} now")
@@ -188,9 +188,9 @@ class Once:
                 return written
             if self._sum.rows or self._repeated:
                 await self._producer.send_offsets(
-                    {(self._options.topic, 0): self._turn.batch},
-                    GroupMetadata(self._turn.name),
-                    json.dumps({**now, "run": self._turn.run}),
+                    {(self._options.topic, 0): self._task.batch},
+                    GroupMetadata(self._task.name),
+                    json.dumps({**now, "run": self._task.run}),
                 )
             await self._producer.commit()
         except KafkaError as error:
@@ -204,7 +204,7 @@ class Once:
                 await self._producer.abort()
         except KafkaError as error:
             if error.code not in FENCED:  # a later attempt has aborted it
-                get_logger("pipeline").warning("a transaction was left open", id=self._turn.name, error=str(error))
+                get_logger("pipeline").warning("a transaction was left open", id=self._task.name, error=str(error))
         await self._producer.close()
         self._sending.forget()
         self._cluster.close()
@@ -218,7 +218,7 @@ class Once:
         except ValueError:
             found = None
         if not isinstance(found, dict):
-            raise PipelineError(f"group {self._turn.name} was committed by another program: {self._before.metadata!r}")
+            raise PipelineError(f"group {self._task.name} was committed by another program: {self._before.metadata!r}")
         return found
 
     def _explained(self, error: KafkaError) -> Exception:
@@ -231,7 +231,7 @@ class Once:
 
     def _changed(self, how: str) -> None:
         """Raise PipelineError, or log a warning, because a repeated batch has other rows."""
-        changed(self._options, f"task {self._turn.task} of batch {self._turn.batch}: {how}")
+        changed(self._options, f"task {self._task.number} of batch {self._task.batch}: {how}")
 
 
 def changed(options: SinkOptions, what: str) -> None:

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 from milena.client.batches import Produced
 from milena.client.cluster import Cluster
 from milena.client.producer import OutcomeUnknown
+from milena.client.transactional import FENCED
 from milena.pipeline.errors import PipelineError
 from milena.pipeline.sink_rows import SinkRecord
 from milena.protocol.errors import ErrorCode, KafkaError
@@ -16,7 +17,6 @@ from milena.protocol.records.record_cursor import Header
 
 MOST_WAITING: Final = 20_000
 """The maximum number of unacknowledged records of a task."""
-FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 
 
 class SendingProducer(Protocol):

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from milena.client.cluster import Cluster
 from milena.client.producer import Producer
 from milena.pipeline.errors import PipelineError
-from milena.pipeline.exactly_once import Once, Turn, WrittenOnce, check_tasks
+from milena.pipeline.exactly_once import ExactlyOnce, StreamTask, WrittenOnce, check_tasks
 from milena.pipeline.loops import LoopThread
 from milena.pipeline.options import SinkOptions
 from milena.pipeline.sending import MOST_WAITING, Sending
@@ -66,7 +66,7 @@ class MilenaStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return (
-            write_once(self._options, iterator, Turn.current())
+            write_once(self._options, iterator, StreamTask.current())
             if self._options.exactly_once
             else write(self._options, iterator)
         )
@@ -84,9 +84,9 @@ def write(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Written:
     return _written(lambda runtime: _AtLeastOnce(runtime, options), batches)
 
 
-def write_once(options: SinkOptions, batches: Iterator[pa.RecordBatch], turn: Turn) -> WrittenOnce:
+def write_once(options: SinkOptions, batches: Iterator[pa.RecordBatch], task: StreamTask) -> WrittenOnce:
     """Write the rows of a task of a micro-batch, unless an earlier attempt has. Raises PipelineError."""
-    return _written(lambda runtime: Once(runtime, options, turn), batches)
+    return _written(lambda runtime: ExactlyOnce(runtime, options, task), batches)
 
 
 def _written(writer: Callable[[Runtime], _Writer[W]], batches: Iterator[pa.RecordBatch]) -> W:

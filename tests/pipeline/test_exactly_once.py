@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from milena.pipeline.errors import PipelineError
-from milena.pipeline.exactly_once import Turn, WrittenOnce
+from milena.pipeline.exactly_once import StreamTask, WrittenOnce
 from milena.pipeline.options import SinkOptions, sink_options
 from milena.pipeline.sink import MilenaStreamWriter, MilenaWriter, write_once
 from milena.pipeline.source import MilenaDataSource
@@ -61,9 +61,9 @@ def options_of(bootstrap: str, topic: str, **more: str) -> SinkOptions:
     return sink_options(given | more)
 
 
-def turn(topic: str, batch: int, task: int = 0, run: str = "first run") -> Turn:
+def task_of(topic: str, batch: int, number: int = 0, run: str = "first run") -> StreamTask:
     """A task of the query that writes to ``topic``."""
-    return Turn(f"query-{topic}", run, batch, task)
+    return StreamTask(f"query-{topic}", run, batch, number)
 
 
 def some(*values: int) -> pa.RecordBatch:
@@ -77,20 +77,20 @@ def written(bootstrap: str, topic: str, level: str = "read_committed") -> list[i
 
 def test_a_repeated_batch_is_skipped_and_the_next_one_is_written(milena: str, topic: str) -> None:
     options = options_of(milena, topic)
-    query = turn(topic, 0).query
-    assert write_once(options, iter([some(1, 2), some(3)]), turn(topic, 0)) == WrittenOnce(3, query, first=True)
+    query = task_of(topic, 0).query
+    assert write_once(options, iter([some(1, 2), some(3)]), task_of(topic, 0)) == WrittenOnce(3, query, first=True)
     assert written(milena, topic) == [1, 2, 3]
     # Spark promises neither the order of rows nor their division into Arrow's batches.
-    again = write_once(options, iter([some(3, 2, 1)]), turn(topic, 0, run="second run"))
+    again = write_once(options, iter([some(3, 2, 1)]), task_of(topic, 0, run="second run"))
     assert again == WrittenOnce(0, query, first=True)
-    assert write_once(options, iter([some(4)]), turn(topic, 1)) == WrittenOnce(1, query, first=False)
+    assert write_once(options, iter([some(4)]), task_of(topic, 1)) == WrittenOnce(1, query, first=False)
     assert written(milena, topic, "read_uncommitted") == [1, 2, 3, 4]
 
 
 def test_tasks_of_a_batch_do_not_know_of_each_other(milena: str, topic: str) -> None:
     options = options_of(milena, topic)
     for task in range(3):
-        assert write_once(options, iter([some(task)]), turn(topic, 0, task)).records == 1
+        assert write_once(options, iter([some(task)]), task_of(topic, 0, task)).records == 1
     assert written(milena, topic) == [0, 1, 2]
 
 
@@ -99,20 +99,20 @@ def test_a_later_attempt_fences_the_earlier_one(either: str, topic: str) -> None
 
     def zombie() -> Iterator[pa.RecordBatch]:
         yield some(1, 2)
-        assert write_once(options, iter([some(1, 2, 3)]), turn(topic, 0)).records == 3
+        assert write_once(options, iter([some(1, 2, 3)]), task_of(topic, 0)).records == 3
         yield some(3)
 
     with pytest.raises(PipelineError, match="another attempt of this task has begun"):
-        write_once(options, zombie(), turn(topic, 0))
+        write_once(options, zombie(), task_of(topic, 0))
     assert written(either, topic) == [1, 2, 3]
 
 
 def test_an_attempt_that_begins_after_a_later_one_has_ended_writes_nothing(milena: str, topic: str) -> None:
     options = options_of(milena, topic)
-    write_once(options, iter([some(1)]), turn(topic, 0))
-    write_once(options, iter([some(2)]), turn(topic, 1))
+    write_once(options, iter([some(1)]), task_of(topic, 0))
+    write_once(options, iter([some(2)]), task_of(topic, 1))
     with pytest.raises(PipelineError, match="task 0 of batch 0: batch 1 was written before"):
-        write_once(options, iter([some(1)]), turn(topic, 0))
+        write_once(options, iter([some(1)]), task_of(topic, 0))
     assert written(milena, topic, "read_uncommitted") == [1, 2]
 
 
@@ -124,20 +124,20 @@ def test_a_failed_attempt_leaves_neither_rows_nor_an_open_transaction(milena: st
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        write_once(options, failing(), turn(topic, 0))
+        write_once(options, failing(), task_of(topic, 0))
     # An open transaction would hide the records of another task, which are behind its own.
-    write_once(options, iter([some(*range(100, 200))]), turn(topic, 0, task=1))
+    write_once(options, iter([some(*range(100, 200))]), task_of(topic, 0, number=1))
     assert written(milena, topic) == list(range(100, 200))
-    write_once(options, iter([some(*range(100))]), turn(topic, 0))
+    write_once(options, iter([some(*range(100))]), task_of(topic, 0))
     assert written(milena, topic) == list(range(200))
 
 
 def test_a_repeated_batch_with_other_rows_is_refused(milena: str, topic: str) -> None:
     options = options_of(milena, topic)
-    write_once(options, iter([some(1, 2, 3)]), turn(topic, 0))
+    write_once(options, iter([some(1, 2, 3)]), task_of(topic, 0))
     for other in (some(1, 2), some(1, 2, 4), some(1, 2, 3, 3), some()):
         with pytest.raises(PipelineError, match=f"other rows: 3 then, {other.num_rows} now.* failOnChangedBatch=false"):
-            write_once(options, iter([other]), turn(topic, 0))
+            write_once(options, iter([other]), task_of(topic, 0))
     assert written(milena, topic, "read_uncommitted") == [1, 2, 3]
 
 
@@ -147,8 +147,8 @@ def test_rows_with_other_keys_times_or_headers_are_other_rows(milena: str, topic
     headers = [{"key": "a", "value": b"1"}, {"key": "b", "value": None}]
     row = {"key": [b"k"], "value": [b"v"], "partition": pa.array([1], pa.int32()), "headers": [headers]}
     row["timestamp"] = pa.array([1000], pa.timestamp("us", tz="UTC"))
-    write_once(options, iter([pa.RecordBatch.from_pydict(row)]), turn(topic, 0))
-    assert write_once(options, iter([pa.RecordBatch.from_pydict(row)]), turn(topic, 0)).records == 0
+    write_once(options, iter([pa.RecordBatch.from_pydict(row)]), task_of(topic, 0))
+    assert write_once(options, iter([pa.RecordBatch.from_pydict(row)]), task_of(topic, 0)).records == 0
     others = {
         "key": [b""],
         "value": [None],
@@ -158,25 +158,25 @@ def test_rows_with_other_keys_times_or_headers_are_other_rows(milena: str, topic
     }
     for name, value in others.items():
         with pytest.raises(PipelineError, match="other rows: 1 then, 1 now"):
-            write_once(options, iter([pa.RecordBatch.from_pydict(row | {name: value})]), turn(topic, 0))
+            write_once(options, iter([pa.RecordBatch.from_pydict(row | {name: value})]), task_of(topic, 0))
 
 
 def test_a_changed_batch_is_written_again_if_the_job_asks_for_it(milena: str, topic: str) -> None:
     options = options_of(milena, topic, failOnChangedBatch="false")
-    write_once(options, iter([some(1, 2)]), turn(topic, 0))
-    assert write_once(options, iter([some(2, 1)]), turn(topic, 0)).records == 0
+    write_once(options, iter([some(1, 2)]), task_of(topic, 0))
+    assert write_once(options, iter([some(2, 1)]), task_of(topic, 0)).records == 0
     assert written(milena, topic) == [1, 2]
-    assert write_once(options, iter([some(2, 3)]), turn(topic, 0)).records == 2
+    assert write_once(options, iter([some(2, 3)]), task_of(topic, 0)).records == 2
     assert written(milena, topic) == [1, 2, 2, 3]
-    assert write_once(options, iter([some(2, 3)]), turn(topic, 0)).records == 0
+    assert write_once(options, iter([some(2, 3)]), task_of(topic, 0)).records == 0
 
 
 def test_a_batch_without_its_last_task_of_an_earlier_run_is_refused(milena: str, topic: str) -> None:
     options = options_of(milena, topic)
     for task in (1, 2, 11):
-        write_once(options, iter([some(task)]), turn(topic, 4, task))
+        write_once(options, iter([some(task)]), task_of(topic, 4, task))
     writer = MilenaStreamWriter(options, SCHEMA)
-    first = WrittenOnce(0, turn(topic, 4).query, first=True)
+    first = WrittenOnce(0, task_of(topic, 4).query, first=True)
     writer.commit([first] * 12, 4)
     writer.commit([first] * 11, 5)
     with pytest.raises(PipelineError, match="batch 4: it was written before with a task 11, and has 11 now"):
@@ -191,11 +191,11 @@ def test_a_group_that_another_program_has_committed_is_refused(milena: str, topi
 
     create_topic(milena, topic, partitions=1)
     options = options_of(milena, topic)
-    consumer = Consumer({"bootstrap.servers": milena, "group.id": turn(topic, 0).name})
+    consumer = Consumer({"bootstrap.servers": milena, "group.id": task_of(topic, 0).name})
     consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
     consumer.close()
     with pytest.raises(PipelineError, match="was committed by another program: ''"):
-        write_once(options, iter([some(1)]), turn(topic, 0))
+        write_once(options, iter([some(1)]), task_of(topic, 0))
 
 
 def test_a_task_that_takes_longer_than_its_transaction_says_so(milena: str, topic: str) -> None:
@@ -204,19 +204,19 @@ def test_a_task_that_takes_longer_than_its_transaction_says_so(milena: str, topi
 
     def slow() -> Iterator[pa.RecordBatch]:
         yield some(*range(100))
-        write_once(patient, iter([some(100)]), turn(topic, 0, task=1))  # behind the open transaction
+        write_once(patient, iter([some(100)]), task_of(topic, 0, number=1))  # behind the open transaction
         wait_until(lambda: written(milena, topic) == [100], "the coordinator to abort the slow transaction")
         yield some(101)
 
     with pytest.raises(PipelineError, match=r"it took too long \(option transactionTimeout is 0\.1 s\)"):
-        write_once(options, slow(), turn(topic, 0))
+        write_once(options, slow(), task_of(topic, 0))
     assert written(milena, topic) == [100]
 
 
 def test_a_time_out_that_brokers_do_not_accept_is_an_error_with_its_option(milena: str, topic: str) -> None:
     options = options_of(milena, topic, transactionTimeout="1h")
     with pytest.raises(PipelineError, match=r"transactionTimeout is 3600 s, more than transaction\.max\.timeout\.ms"):
-        write_once(options, iter([some(1)]), turn(topic, 0))
+        write_once(options, iter([some(1)]), task_of(topic, 0))
 
 
 def test_what_cannot_be_exactly_once_is_refused() -> None:

@@ -36,17 +36,7 @@ from milena.lab.histories.metadata import MetadataRules
 from milena.lab.histories.partitions import PartitionRules
 from milena.lab.histories.progress import PATIENCE, Stall, Unjudged
 from milena.lab.histories.seen import BrokerSeen, PartitionSeen
-from milena.lab.histories.transactions.events import (
-    CommittedPoll,
-    FinalCommitted,
-    FinalOffset,
-    InitTimeout,
-    ProducerInit,
-    TransactionalSend,
-    TransactionBegin,
-    TransactionEnd,
-    TransactionOffsets,
-)
+from milena.lab.histories.transactions.events import TransactionEvent
 from milena.lab.histories.transactions.rules import TransactionRules
 
 PARTITION: Final = "partition"
@@ -103,20 +93,8 @@ def part_of(event: Event) -> Part | None:
             | Expiry()
         ):
             return None
-        case (
-            ProducerInit()
-            | InitTimeout()
-            | TransactionBegin()
-            | TransactionalSend()
-            | TransactionOffsets()
-            | TransactionEnd()
-            | CommittedPoll()
-            | FinalCommitted()
-            | FinalOffset()
-        ):
-            return Part(TRANSACTIONS)
         case _:
-            return Part(GROUP, event.group)
+            return Part(TRANSACTIONS) if isinstance(event, TransactionEvent) else Part(GROUP, event.group)
 
 
 def is_shared(event: Event) -> bool:

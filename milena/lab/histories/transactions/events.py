@@ -27,7 +27,7 @@ class ProducerInit:
 
 @dataclass(frozen=True, slots=True)
 class InitTimeout:
-    """After all faults had ended, a transactional id could not be initialized in time."""
+    """After all faults had ended, no transaction of a transactional id could be committed in time."""
 
     transactional_id: str
     begun: float

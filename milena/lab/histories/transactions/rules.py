@@ -10,7 +10,7 @@
   that was still open.
 - **hanging transaction**: in the end, the last stable offset of a partition is below its high watermark, or
   an offset of a group is still pending.
-- **stuck transactional id**: after all faults had ended, it could not be initialized.
+- **stuck transactional id**: after all faults had ended, no transaction of it could be committed.
 - **cycle of reads** (G1c without write-write edges): transactions have read each other's records.
 - **offsets without outputs**: a group's committed offset is above a record that no transaction has processed.
 - **outputs without offsets**: a transaction's outputs are visible, and its offsets are not committed, or another
@@ -183,7 +183,7 @@ class TransactionRules:
 
     def _stuck(self) -> Iterator[Finding]:
         for one in () if self._has_lost_states else self._timeouts:
-            text = f"{one.transactional_id} was not initialized from {one.begun:.3f} to {one.ended:.3f}"
+            text = f"{one.transactional_id} committed nothing from {one.begun:.3f} to {one.ended:.3f}"
             yield "stuck transactional id", WHERE, text
 
     @property

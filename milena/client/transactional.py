@@ -132,9 +132,9 @@ class TransactionalProducer:
         self._newest = newest
         self._adds = False
         """Whether Produce and TxnOffsetCommit add to the transaction: transaction version 2."""
-        self._bump = False
+        self._needs_epoch = False
         """Whether the next transaction needs a new epoch from InitProducerId."""
-        self._bumps = False
+        self._can_continue = False
         """Whether the coordinator can continue a producer id with a new epoch."""
         self._started = False
         """Whether the coordinator may know of the transaction."""
@@ -257,7 +257,7 @@ class TransactionalProducer:
     def failed(self, identity: ProducerIdAndEpoch | None, error: KafkaError, *, uncertain: bool) -> bool:
         """Note that a record is not in the log, or may not be: the transaction can only be aborted then."""
         if self.state is State.ABORTING:
-            self._bump = self._bump or not self._adds  # the next sequence number is unknown
+            self._needs_epoch = self._needs_epoch or not self._adds  # the next sequence number is unknown
         elif retriable(error.code) or error.code is ErrorCode.INVALID_TXN_STATE:
             self._fail(KafkaError(ErrorCode.TRANSACTION_ABORTABLE, f"a record was not written: {error}"), fatal=False)
         else:
@@ -278,9 +278,9 @@ class TransactionalProducer:
                 self.identity = identity_of(response)
             self._started = False
         self._learn_version()
-        if self._bump:
+        if self._needs_epoch:
             self.identity = await self._init_producer_id(self.identity)
-            self._bump = False
+            self._needs_epoch = False
         self._added.clear()
         self._to_add.clear()
         self.state = State.READY
@@ -290,7 +290,7 @@ class TransactionalProducer:
 
         async def ask(channel: Channel) -> ProducerIdAndEpoch:
             version = channel.choose(ApiKey.INIT_PRODUCER_ID)
-            self._bumps = version >= WITH_EPOCH_BUMP
+            self._can_continue = version >= WITH_EPOCH_BUMP
             response: InitProducerIdResponse = await channel.request(
                 ApiKey.INIT_PRODUCER_ID,
                 version,
@@ -434,12 +434,12 @@ class TransactionalProducer:
         """Note an error of the transaction. Returns the error to raise."""
         if error.code is ErrorCode.INVALID_PRODUCER_EPOCH and fatal:
             error = KafkaError(ErrorCode.PRODUCER_FENCED, error.message)
-        fatal = fatal or self.state in (State.UNINITIALIZED, State.ABORTING) or not (self._bumps or self._adds)
+        fatal = fatal or self.state in (State.UNINITIALIZED, State.ABORTING) or not (self._can_continue or self._adds)
         failure = TransactionFailed(error, fatal=fatal, uncertain=uncertain)
         if self.state is not State.FAILED and (fatal or self.state is not State.ABORTING):
             self.state = State.FAILED if fatal else State.MUST_ABORT
             self._error = failure
-            self._bump = self._bump or not self._adds
+            self._needs_epoch = self._needs_epoch or not self._adds
         return failure
 
     def _version_two(self) -> bool:
@@ -450,7 +450,7 @@ class TransactionalProducer:
         epoch."""
         adds = self._version_two()
         if adds and not self._adds:
-            self._bump = True
+            self._needs_epoch = True
         self._adds = adds
 
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from milena.broker.groups import store
 from milena.broker.groups.group import Group
 from milena.broker.groups.offsets import commit_refusal
-from milena.broker.groups.requested_offsets import RequestedOffsets
+from milena.broker.groups.requested_offsets import RequestedOffsets, group_of_commit
 from milena.broker.groups.shard import Shard
 from milena.node.api import RequestContext
 from milena.protocol.cooperative import Cooperative
@@ -57,11 +56,7 @@ def handle(
         expire_ms=now_ms + retention_ms if retention_ms != DEFAULT_RETENTION else -1,
     )
     yield from commit.read(node.image, request.topics)
-    now_ms = node.runtime.clock.time_ms()
-    batch = yield from store.offset_batch(request.group_id, commit.offsets, now_ms)
-    # The work so far may have yielded, and a topic may have been deleted since its partitions were read.
-    while commit.remove_deleted_topics(node.image):
-        batch = yield from store.offset_batch(request.group_id, commit.offsets, now_ms)
+    batch = yield from commit.batch(lambda: node.image, request.group_id, node.runtime.clock.time_ms())
     if not commit.existing:
         return {"topics": commit.topics}
     try:
@@ -86,12 +81,8 @@ def handle(
 
 def _committing_group(node: Needs, ctx: RequestContext, request: OffsetCommitRequest, shard: Shard) -> Group:
     generation = request.generation_id_or_member_epoch
-    group = shard.get(request.group_id)
-    if group is None:
-        if generation >= 0:
-            before_v9 = ctx.version < _GROUP_NOT_FOUND_SINCE
-            raise KafkaError(ErrorCode.ILLEGAL_GENERATION if before_v9 else ErrorCode.GROUP_ID_NOT_FOUND)
-        group = shard.get_or_create(request.group_id)
+    knows = ctx.version >= _GROUP_NOT_FOUND_SINCE
+    group = group_of_commit(shard, request.group_id, generation, knows_not_found=knows)
     refusal = commit_refusal(
         group,
         member_id=request.member_id,

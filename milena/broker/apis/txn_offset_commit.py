@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from milena.broker.groups import store
 from milena.broker.groups.group import Group
 from milena.broker.groups.offsets import transactional_commit_refusal
-from milena.broker.groups.requested_offsets import RequestedOffsets
+from milena.broker.groups.requested_offsets import RequestedOffsets, group_of_commit
 from milena.broker.groups.shard import Shard
 from milena.broker.transactions.verification import Operation
 from milena.node.api import RequestContext
@@ -120,27 +120,24 @@ class _Commit:
         yield from self._build()
 
     def _build(self) -> Cooperative[None]:
-        """Build the batch of the offsets, without those of topics that were deleted in the meantime."""
-        request, offsets = self._request, self.offsets
-        changed = not self.batch
-        while offsets.remove_deleted_topics(self._node.image) or changed:
-            changed = False
-            self.batch = yield from store.offset_batch(
-                request.group_id,
-                offsets.offsets,
-                self._node.runtime.clock.time_ms(),
-                transactional=True,
-                producer_id=ProducerId(request.producer_id),
-                producer_epoch=ProducerEpoch(request.producer_epoch),
-                base_sequence=0,
-            )
+        request, node = self._request, self._node
+        self.batch = yield from self.offsets.batch(
+            lambda: node.image,
+            request.group_id,
+            node.runtime.clock.time_ms(),
+            transactional=True,
+            producer_id=ProducerId(request.producer_id),
+            producer_epoch=ProducerEpoch(request.producer_epoch),
+            base_sequence=0,
+        )
 
     def write(self, verified: VerificationGuard | ErrorCode) -> Cooperative[None]:
         """Write the offsets if the transaction is open, and respond."""
         if isinstance(verified, ErrorCode):
             self._respond(self.refused(_client_error(verified)))
             return
-        yield from self._build()
+        if self.offsets.remove_deleted_topics(self._node.image):
+            yield from self._build()
         if not self.offsets.existing:
             self._respond(self.answer())
             return
@@ -166,12 +163,8 @@ class _Commit:
     def _committing_group(self, shard: Shard) -> Group:
         request = self._request
         generation = get(request, "generation_id", -1)
-        group = shard.get(request.group_id)
-        if group is None:
-            if generation >= 0:
-                known = self._ctx.version >= _GROUP_NOT_FOUND_SINCE
-                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if known else ErrorCode.ILLEGAL_GENERATION)
-            group = shard.get_or_create(request.group_id)
+        knows = self._ctx.version >= _GROUP_NOT_FOUND_SINCE
+        group = group_of_commit(shard, request.group_id, generation, knows_not_found=knows)
         refusal = transactional_commit_refusal(
             group,
             member_id=get(request, "member_id", ""),

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias, Unpack
 from uuid import UUID
 
+from milena.broker.groups import store
 from milena.broker.groups.model import CommittedOffset
 from milena.protocol.cooperative import Cooperative, YieldBudget
-from milena.protocol.errors import ErrorCode
+from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.records.batch import BatchHeader
 from milena.protocol.requests.messages import get
 from milena.protocol.types import ZERO_UUID, TopicPartition
 
 if TYPE_CHECKING:
+    from milena.broker.groups.group import Group
+    from milena.broker.groups.shard import Shard
     from milena.node.metadata.image import MetadataImage, TopicImage
     from milena.protocol.apis import (
         OffsetCommitRequestPartition,
@@ -90,6 +94,16 @@ class RequestedOffsets:
                     {"name": get(topic, "name", ""), "topic_id": get(topic, "topic_id", None), "partitions": result}
                 )
 
+    def batch(
+        self, image: Callable[[], MetadataImage], group_id: str, now_ms: int, **header: Unpack[BatchHeader]
+    ) -> Cooperative[bytes]:
+        """The batch of the offsets (``store.offset_batch``), without those of topics that were deleted since their
+        partitions were read: this work and that before it may have yielded."""
+        while True:
+            batch = yield from store.offset_batch(group_id, self.offsets, now_ms, **header)
+            if not self.remove_deleted_topics(image()):
+                return batch
+
     def remove_deleted_topics(self, image: MetadataImage) -> bool:
         """Set the error of topics that were deleted since their partitions were read. Their offsets must not be
         committed: those in the groups have been removed already. Returns whether there are such topics."""
@@ -113,6 +127,15 @@ class RequestedOffsets:
     def written(self, error: ErrorCode) -> None:
         """Set the result of writing ``offsets``."""
         _set_error(self.accepted, error)
+
+
+def group_of_commit(shard: Shard, group_id: str, generation: int, *, knows_not_found: bool) -> Group:
+    """The group that offsets are committed for. An unknown one is created for a client without a generation.
+    ``knows_not_found``: the version of the request knows GROUP_ID_NOT_FOUND. Raises KafkaError."""
+    group = shard.get(group_id)
+    if group is None and generation >= 0:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if knows_not_found else ErrorCode.ILLEGAL_GENERATION)
+    return group or shard.get_or_create(group_id)
 
 
 def _set_error(result: list[_PartitionResult], error: ErrorCode) -> None:

@@ -81,6 +81,20 @@ def test_a_read_shows_the_offsets_of_a_segment_that_has_no_name() -> None:
     assert reads == ["2: c=1 (seg-0-4)", "4: a=3 (seg-0-4)", "5: e=1"]
 
 
+def test_a_late_produce_is_shown_when_it_is_sent_and_when_it_is_answered() -> None:
+    steps: list[PlayedStep] = []
+    play_simulated(load("kip890_epoch_bump"), watch=steps.append)
+    sent, answered = ([event.line for event in step.events] for step in steps)
+    assert [line for line in sent if "produce by P" in line] == [
+        "produce by P, to A, values [0], unanswered the late Produce"
+    ]
+    produced = [line for line in answered if "Produce msg" in line]
+    assert produced == [
+        "P -> A Produce msg 0, epoch 0: INVALID_PRODUCER_EPOCH",
+        "P -> A Produce msg 1, epoch 1: offset 0",
+    ]
+
+
 def test_two_runs_of_a_scenario_have_the_same_result() -> None:
     assert play_simulated(load("kip279_unclean")) == play_simulated(load("kip279_unclean"))
 

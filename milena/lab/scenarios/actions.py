@@ -60,7 +60,7 @@ SCENARIO: Final = "scenario"
 SILENT: Final = frozenset(
     {"wait", "trace", "remember", "produce", "read", "fetch", "ask", "propose", *REQUESTS_IN_TRANSACTIONS}
 )
-"""Actions that change nothing, or whose requests are events themselves."""
+"""Actions that change nothing, or whose requests are events themselves, once they are answered."""
 
 
 Nodes: TypeAlias = str | list[str]
@@ -86,7 +86,7 @@ async def carry_out(stage: Stage, name: str, arguments: object) -> None:
     if action is None:
         raise ScriptError(f"no action {name!r}{nearest(name, list(ACTIONS))}; there are {', '.join(ACTIONS)}")
     resolved = await stage.resolve(arguments)
-    if name not in SILENT:
+    if name not in SILENT or (isinstance(resolved, Mapping) and "unanswered" in resolved):
         stage.recorder.add(EventKind.ACTION, SCENARIO, action_line(name, arguments))
     try:
         await action(stage, resolved)

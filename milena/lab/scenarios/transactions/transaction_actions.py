@@ -169,15 +169,21 @@ Broker = Callable[[], Awaitable[str]]
 """Returns the broker to ask. Raises LabCommandError while there is none."""
 
 
-async def _request(stage: Stage, arguments: Sent, send: Send, broker: Broker) -> Answer:
+async def _request(
+    stage: Stage, arguments: Sent, send: Send, broker: Broker, show_late: Callable[[Answer], None] | None = None
+) -> Answer:
     """Send a producer's request, repeatedly while the answer is a retriable error that is not expected. Returns the
-    answer; at once, with the error NONE, for a request that stays without one."""
+    answer; at once, with the error NONE, for a request that stays without one: ``show_late`` gets its answer, if one
+    arrives later."""
     client, expected = arguments["producer"], ErrorCode[arguments.get("error", "NONE")]
     if (name := arguments.get("unanswered")) is not None:
         channel = stage.channel(await broker(), client, name)
 
         async def wait() -> None:
-            stage.answers[name] = (await answer_of(channel, send)).error
+            answer = await answer_of(channel, send)
+            if show_late is not None:
+                show_late(answer)
+            stage.answers[name] = answer.error
 
         stage.driver.runtime.new_tasks("scenario").spawn(wait(), name=name)
         return Answer(ErrorCode.NONE)
@@ -222,20 +228,24 @@ async def produce_by(stage: Stage, arguments: Produced) -> None:
             sent[option] = arguments[option]
     values, sequences = values_of(arguments["values"]), dict(producer.sequences)
     send = producer.produce(partition, values, stage.driver.runtime.clock.time_ms())
+    text = f"{'' if str(partition) == 't-0' else f'{partition} '}{shown_values(values)}, epoch {producer.epoch}"
 
     async def leader() -> str:
         return broker
 
-    answer = await _request(stage, sent, send, leader)
+    def show(answer: Answer) -> None:
+        result = answer.error.name if answer.error else f"offset {answer.offset}"
+        stage.recorder.add(
+            EventKind.REQUEST, name, text, target=broker, api="Produce", result=result, error=bool(answer.error)
+        )
+
     if "unanswered" in arguments:
+        await _request(stage, sent, send, leader, show)
         return
+    answer = await _request(stage, sent, send, leader)
     if answer.error:
         producer.sequences = sequences
-    text = f"{'' if str(partition) == 't-0' else f'{partition} '}{shown_values(values)}, epoch {producer.epoch}"
-    result = answer.error.name if answer.error else f"offset {answer.offset}"
-    stage.recorder.add(
-        EventKind.REQUEST, name, text, target=broker, api="Produce", result=result, error=bool(answer.error)
-    )
+    show(answer)
     await stage.observe()
 
 

@@ -36,7 +36,11 @@ COMMAND = CommandLine(
         Option("--header", "a header for every record", "NAME=VALUE", many=True, convert=key_value, short="-H"),
         Option("--compression", "none, gzip, snappy, lz4 or zstd", "CODEC", default="none", short="-z"),
         Option("--acks", "all (idempotent), 1 or 0", "ACKS", default="all"),
-        Option("--transactional-id", "write in a transaction, which is committed at the end of the input", "ID"),
+        Option(
+            "--transactional-id",
+            "write in a transaction, which is committed at the end of the input, within a minute",
+            "ID",
+        ),
         Option("--commit-every", "commit after every N records too (with --transactional-id)", "N", convert=int),
         Option("--null", "write an empty value as null (a tombstone in compacted topics)"),
     ],
@@ -56,6 +60,8 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if values.acks not in ACKS:
         raise UsageError(f"--acks {values.acks}: one of all, 1, 0")
+    if values.transactional_id == "":
+        raise UsageError("--transactional-id is empty")
     if values.transactional_id is not None and ACKS[values.acks] != -1:
         raise UsageError("--transactional-id needs --acks all")
     if values.commit_every is not None and (values.transactional_id is None or values.commit_every < 1):

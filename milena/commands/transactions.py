@@ -60,6 +60,16 @@ HANGING: Final = (
 )
 """The columns of Kafka's TransactionsCommand."""
 NONE: Final = "None"
+STATES: Final = (
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "PrepareEpochFence",
+    "CompleteCommit",
+    "CompleteAbort",
+)
+"""The states of Kafka's coordinator (``TransactionState``) except Dead, which it does not list."""
 
 TOPIC = Option("--topic", "the topic", "TOPIC")
 PARTITION = Option("--partition", "the number of the partition", "N", convert=int)
@@ -71,10 +81,15 @@ LIST = CommandLine(
     [
         BOOTSTRAP,
         JSON,
-        Option("--state", "only in this state, such as Ongoing; may be repeated", "STATE", many=True),
-        Option("--producer-id", "only of this producer id; may be repeated", "ID", many=True, convert=int),
-        Option("--duration-filter", "only transactions open for longer than this", "MS", convert=int, default=-1),
-        Option("--transactional-id-pattern", "only ids that match this regular expression", "PATTERN"),
+        Option("--state", f"only in this state: {', '.join(STATES)}", "STATE", many=True),
+        Option("--producer-id", "only of this producer id", "ID", many=True, convert=int),
+        Option(
+            "--duration-filter",
+            "only ids whose last transaction began longer ago than this, also if it has ended",
+            "MS",
+            convert=int,
+        ),
+        Option("--transactional-id-pattern", "only ids that match this regular expression (RE2) as a whole", "PATTERN"),
     ],
     examples=["milena transactions list --state Ongoing --duration-filter 60000"],
 )
@@ -93,7 +108,8 @@ DESCRIBE_PRODUCERS = CommandLine(
 )
 FIND_HANGING = CommandLine(
     "transactions find-hanging",
-    "Find transactions that no coordinator will end: they hold back read_committed consumers until they are aborted.",
+    "Find transactions that no coordinator will end: they hold back read_committed consumers until they are aborted.\n"
+    "Searches the partitions of --topic, or of --broker-id, or both.",
     [
         BOOTSTRAP,
         JSON,
@@ -147,13 +163,16 @@ def main(arguments: Sequence[str]) -> int:
 
 
 async def list_all(values: Values, cluster: Cluster) -> int:
-    listed = await list_transactions(
-        cluster,
-        states=values.state,
-        producer_ids=values.producer_id,
-        longer_than_ms=values.duration_filter,
-        pattern=values.transactional_id_pattern,
-    )
+    for state in values.state:
+        if state not in STATES:
+            raise UsageError(f"--state {state}: one of {', '.join(STATES)}")
+    try:
+        listed = await listed_by(values, cluster)
+    except KafkaError as error:
+        if error.code is not ErrorCode.INVALID_REGULAR_EXPRESSION:
+            raise
+        pattern = values.transactional_id_pattern
+        raise UserError(f"--transactional-id-pattern {pattern}: not a regular expression (RE2)") from None
     if values.json:
         show_json([one._asdict() for one in listed])
     else:
@@ -161,19 +180,35 @@ async def list_all(values: Values, cluster: Cluster) -> int:
     return 0
 
 
+async def listed_by(values: Values, cluster: Cluster) -> list[TransactionListing]:
+    """Return the transactional ids that the options select. Raises KafkaError."""
+    return await list_transactions(
+        cluster,
+        states=values.state,
+        producer_ids=values.producer_id,
+        longer_than_ms=-1 if values.duration_filter is None else values.duration_filter,
+        pattern=values.transactional_id_pattern,
+    )
+
+
 async def describe(values: Values, cluster: Cluster) -> int:
-    try:
-        found = await describe_transaction(cluster, values.transactional_id)
-    except KafkaError as error:
-        if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-            raise
-        raise UserError(f"no coordinator knows the transactional id {values.transactional_id}") from None
+    found = await description_of(cluster, values.transactional_id)
     if values.json:
         partitions = [{"topic": topic, "partition": number} for topic, number in found.partitions]
         show_json(asdict(found) | {"partitions": partitions})
     else:
         print_table(DESCRIBED, [row_of_description(found, cluster.runtime.clock.time_ms())])
     return 0
+
+
+async def description_of(cluster: Cluster, transactional_id: str) -> TransactionDescription:
+    """Return a transactional id as its coordinator describes it. Raises KafkaError, and UserError for an unknown id."""
+    try:
+        return await describe_transaction(cluster, transactional_id)
+    except KafkaError as error:
+        if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            raise
+        raise UserError(f"no coordinator knows the transactional id {transactional_id}") from None
 
 
 async def producers(values: Values, cluster: Cluster) -> int:
@@ -250,8 +285,11 @@ async def producer_at(cluster: Cluster, partition: TopicPartition, start: int) -
 
 
 async def force_terminate(values: Values, cluster: Cluster) -> int:
+    """Kafka's tool initializes an id that no coordinator knows, and so creates it; this is an error here."""
+    found = await description_of(cluster, values.transactional_id)
     await fence_producer(cluster, values.transactional_id)
-    say(f"{values.transactional_id}: the transaction is aborted and the producer fenced")
+    ended = "the transaction is aborted" if found.state == "Ongoing" else "no transaction was open"
+    say(f"{values.transactional_id}: {ended}, and the producer is fenced")
     return 0
 
 

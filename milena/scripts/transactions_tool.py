@@ -32,7 +32,7 @@ from milena.commands.transactions import (
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import TopicPartition
-from milena.scripts.common.connection import BOOTSTRAP, COMMAND_CONFIG, client_of, run
+from milena.scripts.common.connection import BOOTSTRAP, COMMAND_CONFIG, SERVER, client_of, run
 from milena.scripts.common.failures import ScriptError, failure_of
 from milena.scripts.common.options import Found, Option, Parser, integer, number
 
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
         choices = ", ".join(f"'{name}'" for name in COMMANDS)
         raise found.wrong(f"{NAME}: error: invalid choice: '{word}' (choose from {choices})")
     required, body = COMMANDS[found.words[0]]
-    for name in required:
+    for name in (*required, SERVER):
         if not found.has(name):
             raise found.wrong(f"{NAME}: error: argument --{name} is required")
     return run(client_of(found), partial(body, found), found.words[0])

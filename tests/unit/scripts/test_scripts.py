@@ -20,6 +20,7 @@ from milena.scripts.install import main as install
 from milena.scripts.reset_offsets import milliseconds_of, planned, time_of
 from milena.scripts.server_stop import runs_node
 from milena.scripts.table import MODULES
+from milena.scripts.transactions_tool import main as transactions
 from tests.wire.scripts import script
 
 OF_T = ("--bootstrap-server", "h:1", "--topic", "t")
@@ -41,6 +42,11 @@ def test_the_scripts_are_written_with_and_without_suffix_and_run(tmp_path: Path)
 )
 def test_durations_are_read_as_in_java(text: str, milliseconds: int) -> None:
     assert milliseconds_of(text) == milliseconds
+
+
+def test_transactions_cannot_be_listed_without_a_broker() -> None:
+    with pytest.raises(ScriptError, match=r"^kafka-transactions\.sh: error: argument --bootstrap-server is required"):
+        transactions(["list"])
 
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "1D", "P1H", "PT1X"])

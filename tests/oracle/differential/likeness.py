@@ -64,7 +64,7 @@ class _Normaliser:
             return "<a text>" if value else None
         if isinstance(value, bool) or value is None:
             return value
-        if value in self._called and (not isinstance(value, int) or field in _ID_FIELDS):
+        if value in self._called and (not isinstance(value, (int, float)) or field in _ID_FIELDS):
             return self._called[value]
         if field == "session_id" and value:
             return "<a session>"

@@ -260,7 +260,7 @@ def test_offsets_of_open_transactions_are_deleted(pair: Pair, topic: str) -> Non
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_random_sequences(pair: Pair, topic: str, seed: int) -> None:
+def test_random_offsets_of_transactions(pair: Pair, topic: str, seed: int) -> None:
     """Two producers and a consumer without a transaction commit the offsets of one group."""
     random = Random(seed)
     pair.create(topic, partitions=2)

@@ -435,12 +435,12 @@ def seeds() -> Iterable[int]:
 
 
 @pytest.mark.parametrize("seed", seeds())
-def test_random_sequences(pair: Pair, topic: str, seed: int) -> None:
+def test_random_transactions(pair: Pair, topic: str, seed: int) -> None:
     Walk(Transactions(pair, topic, 3), seed).run(40)
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_random_sequences_while_the_transaction_version_changes(
+def test_random_transactions_while_the_transaction_version_changes(
     pair: Pair, topic: str, restored: None, seed: int
 ) -> None:
     Walk(Transactions(pair, topic, 3), 100 + seed, levels=(1, 2)).run(40)

@@ -218,6 +218,7 @@ def test_offsets_of_a_deleted_topic_are_removed_from_open_transactions(groups: G
         ("other", 1, None, 5, ErrorCode.UNKNOWN_MEMBER_ID),
         ("", 1, None, 5, ErrorCode.UNKNOWN_MEMBER_ID),
         ("known", 1, "i", 5, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("", -1, "i", 5, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
 def test_members_of_earlier_generations_are_fenced(

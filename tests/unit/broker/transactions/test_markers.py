@@ -389,7 +389,7 @@ def test_a_failing_coordinator_does_not_delay_other_transactions() -> None:
     async def scenario(marking: Marking) -> None:
         marking.failing = True
         marking.brokers.topic("t", 1)
-        marking.sender._runtime.contained.note = lambda *args, **fields: failures.append(args[1])  # type: ignore[method-assign]
+        marking.sender._runtime.contained._unforeseen = lambda _, error: failures.append(error)
         marking.send("a", ("t", 0), producer=1)
         marking.send("b", ("t", 0), producer=2)
         await asyncio.sleep(1)
@@ -404,7 +404,7 @@ def test_a_coordinator_that_fails_at_a_deleted_topic_does_not_delay_other_transa
     async def scenario(marking: Marking) -> None:
         brokers = marking.brokers
         marking.failing = True
-        marking.sender._runtime.contained.note = lambda *args, **fields: failures.append(args[1])  # type: ignore[method-assign]
+        marking.sender._runtime.contained._unforeseen = lambda _, error: failures.append(error)
         brokers.topic("t", 1)
         brokers.topic("deleted", 1)
         brokers.held[1] = asyncio.Event()

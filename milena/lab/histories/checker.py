@@ -6,7 +6,7 @@ Jepsen's workload for Kafka:
   that was acknowledged after it and before the fault is still in the log: faults remove only the ends of logs.
 - **lost in a lane**: a record of an idempotent lane is stored, but an earlier one of the lane, with unknown outcome, is
   not.
-- **duplicate**: one record of an idempotent producer is at two offsets.
+- **duplicate**: one record of an idempotent producer is at two offsets, and DeleteRecords has not deleted the first.
 - **sent again**: the same, but its client sent it again under a new producer epoch, which no broker can detect, and the
   library is known to do so with Apache Kafka, too (``copies``). It does not fail a run.
 - **inconsistent offsets**: two records were acknowledged, read or stored at the same offset of a partition.
@@ -16,7 +16,8 @@ Jepsen's workload for Kafka:
 - **phantom**: a record was read, or is in the log, that no client sent.
 - **non-monotonic send**: of two records of a lane, the later one was acknowledged, or in an idempotent lane stored, at
   the lower offset; internal if both were in flight at once, external if the outcome of the first was known before the
-  second was sent. Also without lanes: a record is below one that was acknowledged before it was sent.
+  second was sent. Also without lanes: a record is below one that was acknowledged before it was sent. (If the later
+  record was acknowledged with acks=1, and lost, its offset is that of another log.)
 - **non-monotonic poll**: a reader went back, within one poll (internal) or between two of a session (external).
 - **poll skip**: a reader skipped an offset that contains a record, likewise internal or external. Offsets at which
   no client ever saw a record do not count: transaction markers leave such gaps. Also external: the readers of one

@@ -114,7 +114,7 @@ class Observed:
         yield from self._lost_in_the_middle()
         for value, places in self._places.items():
             send = self._sends.get(value)
-            if send is None or (send.once and not self._is_void(send, min(places))):
+            if send is None or (send.once and not self._is_void(send, min(places)) and not self._is_forgotten(places)):
                 name, text = duplicate(value, places, self._copies.get(value))
                 yield name, f"{value} {text}"
         for offset, values in self._values_at.items():
@@ -123,7 +123,7 @@ class Observed:
                 yield "inconsistent offsets", f"{_listed(kept)} were at {offset}"
         yield from self._never_sent()
         for before, at, after, there in self._lanes.violations(self._stored):
-            if self._is_promised(before.value, at):
+            if self._is_promised(before.value, at) and self._is_promised(after.value, there):
                 kind = "" if before.ended <= after.begun else "internal "
                 text = f"{after.value} is at {there}, and {before.value}, sent before it, at {at}"
                 yield f"{kind}non-monotonic send", text
@@ -155,6 +155,11 @@ class Observed:
         if (offset, value) not in self._acked_by_leader_only:
             return True
         return offset in (self._read.get(value), self._stored.get(value))
+
+    def _is_forgotten(self, places: Iterable[int]) -> bool:
+        """Whether only the last copy is above what DeleteRecords has deleted. A follower that starts at the new log
+        start has no state of the producers before it, as in Kafka, and accepts their batches again as the leader."""
+        return sorted(places)[-2] < self._deletion_requested_before
 
     def _is_acknowledged(self, send: Send) -> bool:
         return send.outcome is RequestOutcome.OK and send.acks in self._promising_acks

@@ -381,3 +381,22 @@ def test_a_long_history_is_checked_in_one_pass() -> None:
         checker.add(Send(PARTITION, f"v{number}", number, number, RequestOutcome.OK, number, lane="p"))
         checker.add(Poll(PARTITION, "r", number, ((number, f"v{number}"),)))
     assert checker.finish() == []
+
+
+def test_a_later_record_of_a_lane_that_only_a_lost_leader_had_is_in_no_order() -> None:
+    """The earlier one was read from the leader that kept it; the later one was acknowledged by one that truncated."""
+    before, after = (replace(send(number, at), acks=1, once=False, lane="p") for number, at in ((1, 5), (2, 3)))
+    read = Poll(PARTITION, "reader", 3.0, ((5, "v1"),))
+    assert texts(before, after, read) == []
+    assert texts(before, after, read, replace(read, records=((3, "v2"),), session="other")) == [
+        "non-monotonic send: t-0: v2 is at 3, and v1, sent before it, at 5"
+    ]
+
+
+def test_a_record_that_was_deleted_may_be_written_again_by_its_producer() -> None:
+    """A follower that starts after the deletion does not know the producer (Kafka's truncateFullyAndStartAt)."""
+    read = Poll(PARTITION, "reader", 0.5, ((0, "v0"),))
+    duplicate = ["duplicate: t-0: v0 is at 1 and 0"]
+    assert texts(send(0, 1), read) == duplicate
+    assert texts(send(0, 1), read, AllowedDeletion(PARTITION, 1, "DeleteRecords")) == []
+    assert texts(send(0, 1), read, AllowedDeletion(PARTITION, 0, "DeleteRecords")) == duplicate

@@ -75,6 +75,7 @@ _GROUPS: Final = tuple(
         "joining",
         "loading",
         "many",
+        "markers",
         "memory_is_the_log",
         "membership",
         "offsets",
@@ -88,6 +89,7 @@ _GROUPS: Final = tuple(
         "shard",
         "shard_ends",
         "store",
+        "transactional_offsets",
         "wedges",
     )
 )

@@ -9,7 +9,7 @@ import pytest
 from milena.broker.groups import store
 from milena.broker.groups.model import CommittedOffset
 from milena.protocol.cooperative import run_now
-from milena.protocol.errors import ErrorCode
+from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.control_records import EndMarkerRequest
 from milena.protocol.types import ProducerEpoch, ProducerId, TopicPartition
 from milena.storage.state.producer_state import NO_GUARD, NO_SEQUENCE, VerificationGuard
@@ -143,3 +143,10 @@ def test_markers_are_for_the_leader(coordinated: Coordinated) -> None:
     assert end(coordinated) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     coordinated.groups.resigned(0)
     assert end(coordinated) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_only_the_leader_knows_the_partition_of_a_groups_offsets(coordinated: Coordinated) -> None:
+    assert coordinated.groups.offsets_partition("g").index == 0
+    coordinated.groups.resigned(0)
+    with pytest.raises(KafkaError, match="NOT_COORDINATOR"):
+        coordinated.groups.offsets_partition("g")

@@ -217,6 +217,7 @@ def test_offsets_of_a_deleted_topic_are_removed_from_open_transactions(groups: G
         ("known", -1, None, 5, ErrorCode.ILLEGAL_GENERATION),
         ("other", 1, None, 5, ErrorCode.UNKNOWN_MEMBER_ID),
         ("", 1, None, 5, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("", 0, None, 5, ErrorCode.UNKNOWN_MEMBER_ID),
         ("known", 1, "i", 5, ErrorCode.UNKNOWN_MEMBER_ID),
         ("", -1, "i", 5, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
@@ -229,6 +230,10 @@ def test_members_of_earlier_generations_are_fenced(
     sent = known if member == "known" else member
     request = groups.sending(version, 0, member=sent, generation=generation, instance=instance)
     assert code_of(request) is error
+
+
+def test_a_producer_may_name_a_member_without_generation_while_the_group_is_empty(groups: Groups) -> None:
+    assert code_of(groups.sending(5, 0, member="gone", generation=-1)) is ErrorCode.NONE
 
 
 def test_a_static_member_that_was_replaced_is_fenced(groups: Groups) -> None:

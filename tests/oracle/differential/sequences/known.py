@@ -258,8 +258,10 @@ def _verified_before(found: Found) -> bool:
     known = {
         (step.fields["transactional_id"], step.learns)
         for step in found.before
-        if step.key is ApiKey.INIT_PRODUCER_ID and 0 < step.fields["transaction_timeout_ms"] <= _LONGEST_MS
-    }
+        if step.key is ApiKey.INIT_PRODUCER_ID
+        and 0 < step.fields["transaction_timeout_ms"] <= _LONGEST_MS
+        and (step.fields.get("producer_id", -1) == -1) == (step.fields.get("producer_epoch", -1) == -1)
+    }  # what is refused gives no producer
     producers = {_producer_of(one, known) for one in _batches(found.step)}
     return any(
         one.transactional

@@ -128,8 +128,8 @@ FIND_HANGING = CommandLine(
 )
 ABORT = CommandLine(
     "transactions abort",
-    "Abort a hanging transaction in one partition: the one that begins at --start-offset, or, without looking it up,\n"
-    "that of a producer id and epoch. An ongoing transaction is ended with force-terminate instead.",
+    "Abort a hanging transaction in one partition: the transaction that begins at --start-offset, or, without a\n"
+    "search, the transaction of a producer id and epoch. An ongoing transaction is ended with force-terminate instead.",
     [
         BOOTSTRAP,
         TOPIC,

@@ -235,7 +235,7 @@ class ExactlyOnce:
 
 
 def changed(options: SinkOptions, what: str) -> None:
-    """Raise PipelineError, or log a warning, because a repeated batch differs from the one that was written."""
+    """Raise PipelineError, or log a warning, because a repeated batch differs from the written batch."""
     if options.fail_on_changed_batch:
         raise PipelineError(
             f"{what}. Rows of the batch may be in the topic twice, or would be. A query is exactly once only if a "

@@ -3,7 +3,7 @@ and TransactionMarkerRequestCompletionHandler).
 
 A marker is sent again until the partition's leader has written it, the partition does not exist any more, or a newer
 coordinator or producer epoch has been met. Each broker has one WriteTxnMarkers request in flight, this broker included;
-markers that arrive meanwhile go into the next one.
+markers that arrive before its response go into the next request.
 """
 
 from __future__ import annotations

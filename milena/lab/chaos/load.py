@@ -17,7 +17,7 @@ class Load:
 
     topics: Sequence[Topic]
     transactional: tuple[Topic, Topic] | tuple[()] = ()
-    """The topics of transactions, which are created, too: the one that chains read, and the one that they write to."""
+    """The topics of transactions, which are created, too: the input topic and the output topic of chains."""
     shared: Topic
     pace: float
     burst: int = 1

@@ -70,8 +70,8 @@ class TransactionLogValue(Entity):
     """The state of a transactional id. Times are in ms since the epoch; -1 as start: no transaction yet.
 
     ``transaction_status`` is the number of a TransactionState. ``transaction_partitions`` is None in the state
-    Empty. ``previous_producer_id`` is the producer id of the last transaction, ``next_producer_id`` the one that
-    follows an exhausted epoch (KIP-890). Kafka 4.4 reads and writes ``next_producer_epoch`` as unset.
+    Empty. ``previous_producer_id`` is the producer id of the last transaction, ``next_producer_id`` the producer id
+    that follows an exhausted epoch (KIP-890). Kafka 4.4 reads and writes ``next_producer_epoch`` as unset.
     """
 
     __version__: ClassVar[int] = 1

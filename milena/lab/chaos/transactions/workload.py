@@ -78,7 +78,7 @@ class TransactionWorkload:
         random: Randomness,
         pace: float,
     ) -> None:
-        """``topics``: the one that chains read, and the one that they write to. Independent transactions write to both.
+        """``topics``: the input topic and the output topic of chains. Independent transactions write to both.
         ``pace``: seconds between two transactions of a producer, on average."""
         self.stopping = asyncio.Event()
         self.read = asyncio.Event()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
@@ -14,10 +15,12 @@ from milena.config.topic_config import TopicConfig
 from milena.lab.invariants.broken import InvariantBroken
 from milena.lab.invariants.images import ImageRules
 from milena.lab.invariants.ledger import CommittedBatch, Ledger
+from milena.lab.invariants.log_cursor import LogCursor
 from milena.lab.invariants.promises import Promises
 from milena.lab.invariants.replicas import ObservedReplica, ReplicaRules
 from milena.lab.invariants.tiers import TierRules
 from milena.lab.world.disk import Storage
+from milena.lab.world.power import Inode
 from milena.node.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from milena.protocol.types import BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch
 from milena.runtime.randomness import Randomness
@@ -128,6 +131,46 @@ def test_voided_promises_clear_the_committed_batches_of_a_ledger() -> None:
 
 def test_a_ledger_has_the_leader_epoch_of_each_committed_offset() -> None:
     assert [ledger().epoch_at(offset) for offset in (0, 2, 3, 4, 6, 7)] == [0, 0, 0, 2, 2, -1]
+
+
+def cursor_log(segments: list[SimpleNamespace]) -> UnifiedLog:
+    return cast(UnifiedLog, SimpleNamespace(folder="/t-0", segments=segments, truncations=0, log_start_offset=0))
+
+
+def write_segment(storage: Storage, start: int, *batches: CommittedBatch) -> None:
+    """Write a new file over the one of a segment, as the cleaner does."""
+    file = storage.files[f"/t-0/{start:020}.log"] = Inode(0)
+    for one in batches:
+        file.data += struct.pack(
+            ">qiiBIhi", one.base, one.size - 12, one.epoch, 2, one.crc, 0, one.last - one.base
+        ).ljust(one.size, b"x")
+
+
+SIZED = [CommittedBatch(at, at, 1, at, size) for at, size in enumerate((60, 50, 70, 90, 40, 80))]
+
+
+def test_batches_are_read_once_when_the_cleaner_has_replaced_the_file_in_which_a_cursor_stands() -> None:
+    storage, cursor = Storage(Randomness(1)), LogCursor()
+    segments = [SimpleNamespace(base_offset=start) for start in (0, 3)]
+    log = cursor_log(segments)
+    write_segment(storage, 0, *SIZED[:3])
+    write_segment(storage, 3, *SIZED[3:5])
+    assert list(cursor.read(storage, log, 4)) == SIZED[:4]
+    write_segment(storage, 3, SIZED[3]._replace(size=70), *SIZED[4:])
+    assert list(cursor.read(storage, log, 6)) == SIZED[4:]
+
+
+def test_batches_are_read_once_when_the_cleaner_has_merged_the_file_in_which_a_cursor_stands() -> None:
+    storage, cursor = Storage(Randomness(1)), LogCursor()
+    segments = [SimpleNamespace(base_offset=start) for start in (0, 3)]
+    log = cursor_log(segments)
+    write_segment(storage, 0, *SIZED[:3])
+    write_segment(storage, 3, *SIZED[3:5])
+    assert list(cursor.read(storage, log, 4)) == SIZED[:4]
+    del storage.files[f"/t-0/{3:020}.log"]
+    write_segment(storage, 0, SIZED[1], *SIZED[3:])
+    del segments[1]
+    assert list(cursor.read(storage, log, 6)) == SIZED[4:]
 
 
 def partition(isr: tuple[int, ...], leader: int = 1, *, epoch: int = 0, version: int = 0) -> PartitionImage:

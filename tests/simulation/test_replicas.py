@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from milena.client.admin import delete_records
 from milena.client.cluster import Cluster
 from milena.client.consumer import Consumer
 from milena.config.node_rules import RACK_AWARE_SELECTOR
@@ -13,6 +14,7 @@ from milena.lab.cluster import BROKER_PORT, CONTROLLER, SimulatedCluster, host_o
 from milena.lab.world.world import World, simulate
 from milena.node.metrics_text import render
 from milena.protocol.api_keys import ApiKey
+from milena.protocol.errors import KafkaError
 from milena.protocol.requests.fetch_request import FetchPartition, FetchRequest, encode_fetch_request
 from milena.protocol.requests.fetch_response import decode_fetch_response
 from tests.simulation.steps import QUICK, broker_image, create, partition_image, seeds, until, values, write
@@ -241,5 +243,30 @@ def test_a_consumer_does_not_go_back_to_a_leader_that_is_cut_off() -> None:
         assert [record.offset for record in await consumer.poll(30)] == [RECORDS]
         await consumer.close()
         reader.close()
+
+    on_three_brokers(scenario)
+
+
+def test_only_a_former_leader_deletes_records_that_it_was_asked_to_delete_too_late() -> None:
+    """It moves its log start at once, and waits for followers that no longer follow it (ReplicaManager.deleteRecords).
+    A reader with its metadata starts there, although the other replicas keep the records."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        fabric, old = cluster.world.fabric, leader_of(cluster)
+        await write(client, RECORDS)
+        fabric.cut(CONTROLLER, host_of(old))
+        await until(lambda: leader_of(cluster) != old, 30)
+        async with cluster.client("stale") as reader:
+            for one in BROKERS:
+                if one != old:
+                    fabric.cut("stale", host_of(one))
+            with pytest.raises(KafkaError, match="did not answer DELETE_RECORDS"):
+                await delete_records(reader, {("t", 0): RECORDS - 10})
+            assert await values(reader, 10) == list(range(RECORDS - 10, RECORDS))
+        fabric.heal(CONTROLLER, host_of(old))
+        await until(lambda: in_sync(cluster) == BROKERS, 60)
+        starts = {one: replica(cluster, one).online_log.log_start_offset for one in BROKERS}
+        assert starts == {one: RECORDS - 10 if one == old else 0 for one in BROKERS}
+        assert await values(client, RECORDS) == list(range(RECORDS))
 
     on_three_brokers(scenario)

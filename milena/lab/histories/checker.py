@@ -22,6 +22,7 @@ Jepsen's workload for Kafka:
 - **poll skip**: a reader skipped an offset that contains a record, likewise internal or external. Offsets at which
   no client ever saw a record do not count: transaction markers leave such gaps. Also external: the readers of one
   series (a group, or a reader and its successors) continued after a record that none of them read, or ended before it.
+  (A reader may start, or be reset, where DeleteRecords asked a log to start: only its leader may have deleted records.)
 - **unseen**: an acknowledged record is in the log of a partition that was read to its end, and no reader has read it.
   (If its promises are void, readers may have been at a higher offset of another log.)
 - **log start**: a log begins after the offset that an ``AllowedDeletion`` permits.

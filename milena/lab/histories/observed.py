@@ -9,7 +9,7 @@ from typing import Final
 from milena.lab.histories.copies import Copies, duplicate
 from milena.lab.histories.events import ACKS_ALL, AllowedDeletion, FinalLog, Hole, Poll, RequestOutcome, Send, Void
 from milena.lab.histories.lanes import Lanes
-from milena.lab.histories.sessions import Jump, ReadSessions, Series
+from milena.lab.histories.sessions import ReadSessions, Series
 
 Finding = tuple[str, str]
 EVERYTHING: Final = float("inf")
@@ -38,8 +38,8 @@ class Observed:
         self._voids: list[Void] = []
         self._deletable = 0.0
         """The offset before which records may be deleted."""
-        self._deletion_requested_before = 0
-        """The offset before which an administrator has requested to delete records."""
+        self._deletion_requests: set[int] = set()
+        """The offsets before which an administrator has requested to delete records."""
         self._reader = False
         """Whether any reader has reached the end of the log."""
         self._holes: list[tuple[int, int]] = []
@@ -80,7 +80,8 @@ class Observed:
     def deleted(self, deletion: AllowedDeletion) -> None:
         before = EVERYTHING if deletion.before is None else deletion.before
         self._deletable = max(self._deletable, before)
-        self._deletion_requested_before = max(self._deletion_requested_before, deletion.before or 0)
+        if deletion.before is not None:
+            self._deletion_requests.add(deletion.before)
 
     def add_hole(self, hole: Hole) -> None:
         self._holes.append((hole.first, hole.last))
@@ -161,6 +162,10 @@ class Observed:
         start has no state of the producers before it, as in Kafka, and accepts their batches again as the leader."""
         return sorted(places)[-2] < self._deletion_requested_before
 
+    @property
+    def _deletion_requested_before(self) -> int:
+        return max(self._deletion_requests, default=0)
+
     def _is_acknowledged(self, send: Send) -> bool:
         return send.outcome is RequestOutcome.OK and send.acks in self._promising_acks
 
@@ -220,16 +225,16 @@ class Observed:
                 continue
             if offsets is None:
                 offsets = sorted(self._value_at)
-            skipped = self._skipped(jump, offsets)
-            if skipped is not None:
-                text = (
-                    f"{jump.session} read {jump.after} after {jump.before}; {self._value_at[skipped]} is at {skipped}"
-                )
-                yield f"{jump.kind}poll skip", text
+            skipped = list(self._promised_in(max(jump.before + 1, self._start), jump.after, offsets))
+            if skipped and (jump.internal or not self._was_reset(skipped[-1], jump.after)):
+                first = f"{self._value_at[skipped[0]]} is at {skipped[0]}"
+                yield f"{jump.kind}poll skip", f"{jump.session} read {jump.after} after {jump.before}; {first}"
 
-    def _skipped(self, jump: Jump, offsets: list[int]) -> int | None:
-        """Return the first offset between two reads with a record that must stay."""
-        return next(self._promised_in(max(jump.before + 1, self._start), jump.after, offsets), None)
+    def _was_reset(self, skipped: int, after: int) -> bool:
+        """Whether a reader may have skipped the offsets up to ``skipped`` because its leader's log started after them.
+        A leader moves its log start before its followers do (ReplicaManager.deleteRecordsOnLocalLog), also one that
+        does not know that it was replaced: then DeleteRecords fails, and the other replicas keep the records."""
+        return any(skipped < before <= after for before in self._deletion_requests)
 
     def _promised_in(self, first: int, end: int, offsets: list[int]) -> Iterator[int]:
         """Yield the offsets in ``[first, end)`` with a record that must stay."""
@@ -245,7 +250,7 @@ class Observed:
         for name, series in self._series.items():
             for gap in series.gaps(self._start, end):
                 skipped = [at for at in self._promised_in(*gap, offsets) if not self._is_in_hole(at)]
-                if skipped:
+                if skipped and not self._was_reset(skipped[-1], gap[1]):
                     more = f", and {len(skipped) - 1} more up to {skipped[-1]}" if len(skipped) > 1 else ""
                     first = f"{self._value_at[skipped[0]]} at {skipped[0]}{more}"
                     yield "poll skip", f"{name} has not read {first}, and has continued after it"

@@ -192,6 +192,27 @@ def test_a_reader_may_go_back_to_offsets_that_only_a_former_leader_has_deleted()
     assert texts(*history, AllowedDeletion(PARTITION, 4, "DeleteRecords")) == []
 
 
+def test_a_reader_may_start_where_only_a_former_leader_has_deleted() -> None:
+    """Its log starts where DeleteRecords asked for, and the other replicas keep the records."""
+    sends = [send(number, number) for number in range(5)]
+    whole = Poll(PARTITION, "other", 5, tuple((number, f"v{number}") for number in range(5)))
+    deleted = AllowedDeletion(PARTITION, 3, "DeleteRecords")
+    history: list[Event] = [*sends, whole, log(0, 1, 2, 3, 4), AllowedDeletion(PARTITION, None, "retention")]
+    rest = Poll(PARTITION, "r", 6, ((3, "v3"), (4, "v4")), "r")
+    skip = ["poll skip: t-0: r has not read v0 at 0, and 2 more up to 2, and has continued after it"]
+    assert texts(*history, rest) == skip
+    assert texts(*history, rest, deleted) == []
+    assert texts(*history, rest, replace(deleted, before=2)) == skip
+    assert texts(*history, replace(rest, records=((4, "v4"),)), deleted) == [
+        "poll skip: t-0: r has not read v0 at 0, and 3 more up to 3, and has continued after it"
+    ]
+    first = Poll(PARTITION, "r", 5, ((0, "v0"),), "r")
+    assert texts(*history, first, rest, deleted) == []
+    assert texts(*history, first, rest, replace(deleted, before=4)) != []
+    at_once = replace(rest, records=(*first.records, *rest.records))
+    assert "internal poll skip: t-0: r read 3 after 0; v1 is at 1" in texts(*history, at_once, deleted)
+
+
 def unknown(number: int, lane: str = "p, id 1", *, ended: float = 9.0) -> Send:
     return Send(PARTITION, f"v{number}", number, ended, RequestOutcome.UNKNOWN, lane=lane)
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import warnings
+
 import pytest
 from structlog.testing import capture_logs
 
+from milena.lab.chaos.simulated.seeds import run_seed
 from milena.lab.cluster import start_cluster
+from milena.lab.invariants.broken import InvariantBroken
+from milena.lab.world.loop import SimulatedLoop
 from milena.lab.world.world import World, simulate
 from milena.protocol.errors import KafkaError
 from milena.protocol.types import NodeId
@@ -36,3 +42,22 @@ def test_a_replica_with_a_broken_invariant_goes_offline_and_its_broker_keeps_run
         cluster.check_alive()
 
     simulate(scenario, seed=1)
+
+
+def test_a_run_that_ends_with_an_error_awaits_all_its_coroutines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clients of groups, among others, are about to do something a moment later."""
+    run_once = SimulatedLoop._run_once
+
+    def until(loop: SimulatedLoop) -> None:
+        run_once(loop)
+        if loop.after_event is not None and loop.time() >= 0.05:
+            raise InvariantBroken("planted")
+
+    monkeypatch.setattr(SimulatedLoop, "_run_once", until)
+    gc.collect()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with pytest.raises(InvariantBroken, match="planted"):
+            run_seed(1)
+        gc.collect()
+    assert [str(one.message) for one in caught] == []

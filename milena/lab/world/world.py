@@ -155,7 +155,8 @@ class World:
 
 
 def simulate(scenario: Callable[[World], Coroutine[object, object, T]], *, seed: int) -> T:
-    """Run a scenario to its end in virtual time. Raises its exceptions, those of callbacks, and ``Stalled``."""
+    """Run a scenario to its end in virtual time; what it has started ends with it. Raises its exceptions, those of
+    callbacks, and ``Stalled``."""
     loop = SimulatedLoop()
     world = World(loop, seed)
     thresholds = gc.get_threshold()
@@ -182,3 +183,8 @@ async def _end(world: World) -> None:
     for machine in world.machines.values():
         machine.kill()
         await machine.wait_ended()
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    if left:
+        await asyncio.wait(left)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
+import inspect
 import os
 import subprocess
 import sys
@@ -89,6 +91,24 @@ def test_an_exception_of_a_callback_fails_the_simulation() -> None:
 
     with pytest.raises(ZeroDivisionError):
         simulate(scenario, seed=1)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_tasks_that_a_scenario_leaves_end_with_the_simulation(*, fails: bool) -> None:
+    waiting, unstarted = asyncio.sleep(60), asyncio.sleep(60)
+
+    async def scenario(_world: World) -> None:
+        tasks.append(asyncio.ensure_future(waiting))
+        await asyncio.sleep(1)
+        tasks.append(asyncio.ensure_future(unstarted))
+        if fails:
+            raise ValueError("planted")
+
+    tasks: list[asyncio.Future[None]] = []
+    with pytest.raises(ValueError, match="planted") if fails else contextlib.nullcontext():
+        simulate(scenario, seed=1)
+    assert [task.cancelled() for task in tasks] == [True, True]
+    assert [inspect.getcoroutinestate(one) for one in (waiting, unstarted)] == [inspect.CORO_CLOSED] * 2
 
 
 def test_a_killed_process_leaves_its_files_and_releases_its_locks() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from math import inf
-from typing import Final
+from typing import Final, TypeVar
 
 from milena.client.cluster import Cluster
 from milena.lab.chaos.groups.client import GroupClient, MemberIdentity
@@ -19,6 +19,8 @@ from milena.lab.histories.group_events import Join, Share
 from milena.protocol.errors import ErrorCode
 from milena.protocol.types import TopicPartition
 from milena.runtime.randomness import Randomness
+
+T = TypeVar("T")
 
 SESSION_MS: Final = 2000
 REBALANCE_MS: Final = 3000
@@ -220,15 +222,16 @@ class GroupWorkload:
             name = self._solo.name
             clients = [self._client(name) for _ in range(3)]
             for _ in range(1 + self._random.below(4)):
-                await asyncio.gather(*(self._at_random(self._commit_or_delete(client)) for client in clients))
+                await asyncio.gather(*(self._at_random(self._commit_or_delete, client) for client in clients))
                 await clients[0].fetch(self._partitions)
                 await self._sleep(0.7)
             for client in clients:
                 client.close()
 
-    async def _at_random(self, work: Coroutine[object, object, None]) -> None:
+    async def _at_random(self, work: Callable[[T], Coroutine[object, object, None]], argument: T) -> None:
+        """Do ``work`` after a moment. It is not a coroutine, which would never be awaited if the run ended before."""
         await self._clock.sleep(self._random.uniform(0, 0.01))
-        await work
+        await work(argument)
 
     async def _commit_or_delete(self, client: GroupClient) -> None:
         does = self._random.below(5)
@@ -247,8 +250,8 @@ class GroupWorkload:
         while not self.stopping.is_set():
             name = self._rush.name
             clients = [self._client(name) for _ in range(RUSHING)]
-            working = [self._at_random(self._pass_through(client)) for client in clients]
-            await asyncio.gather(*working, self._at_random(self._delete_rush(name)))
+            working = [self._at_random(self._pass_through, client) for client in clients]
+            await asyncio.gather(*working, self._at_random(self._delete_rush, name))
             await self._sleep(2)
 
     async def _pass_through(self, client: GroupClient) -> None:

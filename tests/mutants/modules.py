@@ -63,6 +63,11 @@ _TIER: Final = tuple(
         "tier_cleaning",
     )
 )
+_COORDINATORS: Final = (
+    "tests/unit/broker/coordinators",
+    "tests/unit/broker/transactions/test_coordinator.py",
+    "tests/unit/broker/transactions/test_loading.py",
+)
 _GROUPS: Final = tuple(
     f"tests/unit/broker/groups/test_{name}.py"
     for name in (
@@ -79,7 +84,6 @@ _GROUPS: Final = tuple(
         "memory_is_the_log",
         "membership",
         "offsets",
-        "offsets_log",
         "pending",
         "races",
         "rebalance",
@@ -118,7 +122,9 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "milena/tiered/work/fencing.py": _TIER,
     "milena/tiered/work/former_deletions.py": _TIER,
     "milena/tiered/work/retention.py": _TIER,
-    "milena/broker/groups/offsets_log.py": _GROUPS,
+    "milena/broker/coordinators/coordinator.py": (*_COORDINATORS, *_GROUPS),
+    "milena/broker/coordinators/loading.py": (*_COORDINATORS, *_GROUPS),
+    "milena/broker/coordinators/partition_log.py": (*_COORDINATORS, *_GROUPS),
     "milena/broker/groups/offsets.py": _GROUPS,
     "milena/broker/groups/membership.py": _GROUPS,
     "milena/broker/groups/group.py": _GROUPS,

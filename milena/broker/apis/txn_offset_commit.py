@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from milena.broker.groups import store
+from milena.broker.coordinators.errors import client_error
 from milena.broker.groups.group import Group
 from milena.broker.groups.offsets import transactional_commit_refusal
 from milena.broker.groups.requested_offsets import RequestedOffsets, group_of_commit
@@ -198,4 +198,4 @@ def _client_error(error: ErrorCode) -> ErrorCode:
     coordinator cannot be reached (CoordinatorOperationExceptionHelper)."""
     if error is ErrorCode.NETWORK_EXCEPTION:
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    return store.client_error(error)
+    return client_error(error)

@@ -1,76 +1,42 @@
-"""Builds the groups of a partition of ``__consumer_offsets`` from its log, as cooperative work.
-
-A large log takes seconds, and a broker may become the leader of many at once: at each yield other requests are served
-and heartbeats are sent.
-"""
+"""Builds the groups of a partition of ``__consumer_offsets`` from its log, as cooperative work."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import chain
-from typing import Final, Protocol
 
+from milena.broker.coordinators import loading as coordinators
+from milena.broker.coordinators.loading import ReadableLog
 from milena.broker.groups.group import Group
 from milena.broker.groups.model import SESSION_NOT_BEGUN, CommittedOffset, GroupState, Member
 from milena.broker.groups.shard import Shard
 from milena.broker.groups.transactional_offsets import TransactionalOffsets
-from milena.protocol.cooperative import Cooperative, YieldBudget
+from milena.protocol.cooperative import Cooperative
 from milena.protocol.records import coordinator_records as records
-from milena.protocol.records.batch import NO_PRODUCER_ID, BatchView, iter_batches
+from milena.protocol.records.batch import NO_PRODUCER_ID, BatchView
 from milena.protocol.records.control_records import AbortMarker, CommitMarker, control_of
-from milena.protocol.records.records import iter_records
+from milena.protocol.records.records import Record, iter_records
 from milena.protocol.types import ProducerId, TopicPartition
-
-RECORDS_PER_YIELD: Final = 250
-"""Records, or groups and members, that are handled between two yields: a few milliseconds."""
-_BYTES_PER_UNIT: Final = 64
-"""A record counts as 1 and one more per 64 bytes of its value: the record of a large group takes longer."""
-
-
-class ReadableLog(Protocol):
-    """The log of a partition of ``__consumer_offsets``."""
-
-    def pieces(self) -> Iterator[memoryview]:
-        """Yield whole batches from the log start to the log end at the first call. Each piece is read when the iterator
-        is advanced. Raises KafkaError."""
-        ...
 
 
 def load(log: ReadableLog, shard: Shard) -> Cooperative[None]:
     """Load all groups of ``log`` and add them to the shard, all in the last step. Their members' sessions have not
     begun. Raises KafkaError, CorruptBatch, DecodeError."""
     loader = Loader(shard.loading_group)
-    for piece in log.pieces():
-        yield
-        yield from loader.apply(piece)
+    yield from loader.read(log)
     shard.add_loaded((yield from loader.finish(shard.time_ms())), loader.transactional)
 
 
-class Loader:
-    """Reads the records of one partition; the last record of each key counts."""
+class Loader(coordinators.Loader):
+    """Builds groups. Records of other group types, and control records that are not markers, are skipped."""
 
     def __init__(self, new_group: Callable[[str], Group]) -> None:
+        super().__init__()
         self._new_group = new_group
-        self._budget = YieldBudget(RECORDS_PER_YIELD)
         self._metadata: dict[str, records.GroupMetadataValue] = {}
         self._offsets: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         self.transactional = TransactionalOffsets()
         """The offsets of transactions without a marker so far."""
-
-    def apply(self, data: memoryview) -> Cooperative[None]:
-        """Read whole batches. Records of other group types, and control records that are not markers, are skipped.
-        Raises CorruptBatch, DecodeError."""
-        for view in iter_batches(data):
-            if self._budget.spend(1):
-                yield
-            if view.is_control:
-                yield from self._apply_control(view)
-                continue
-            for record in iter_records(view):
-                if record.key is not None:
-                    self._apply_record(record.key, record.value, view.producer_id)
-                if self._budget.spend(1 + len(record.value or b"") // _BYTES_PER_UNIT):
-                    yield
 
     def _apply_control(self, batch: BatchView) -> Cooperative[None]:
         for record in iter_records(batch):
@@ -83,12 +49,14 @@ class Loader:
                 if self._budget.spend(len(changes)):
                     yield
 
-    def _apply_record(self, raw_key: bytes, raw_value: bytes | None, producer_id: ProducerId) -> None:
-        key = records.decode_key(raw_key)
-        value = records.decode_value(key, raw_value)
+    def _apply_record(self, record: Record, batch: BatchView) -> None:
+        if record.key is None:
+            return
+        key = records.decode_key(record.key)
+        value = records.decode_value(key, record.value)
         match key, value:
             case records.OffsetCommitKey(), records.OffsetCommitValue():
-                self._apply_offset(key, _committed(value), producer_id)
+                self._apply_offset(key, _committed(value), batch.producer_id)
             case records.OffsetCommitKey(), None:
                 self._apply_offset(key, None, NO_PRODUCER_ID)  # a tombstone counts at once, as in Kafka
             case records.GroupMetadataKey(), records.GroupMetadataValue():

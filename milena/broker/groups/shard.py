@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from itertools import islice
 from typing import Final, Protocol
 
+from milena.broker.coordinators.errors import client_error, client_errors
+from milena.broker.coordinators.partition_log import CoordinatorLog
 from milena.broker.groups import offsets, rebalance, store
 from milena.broker.groups.group import Group, Persisted
 from milena.broker.groups.journal import Changes, Journal
@@ -32,13 +34,8 @@ SESSIONS_PER_YIELD: Final = 250
 """Groups and members whose sessions begin before other tasks run."""
 
 
-class OffsetsLog(Protocol):
+class OffsetsLog(CoordinatorLog, Protocol):
     """The partition of ``__consumer_offsets`` that a shard writes to."""
-
-    @property
-    def end(self) -> int:
-        """The offset after the last record."""
-        ...
 
     @property
     def high_watermark(self) -> int:
@@ -46,14 +43,8 @@ class OffsetsLog(Protocol):
         ...
 
     def append(self, batch: bytes, guard: VerificationGuard = NO_GUARD, transaction_version: int = 0) -> int:
-        """Append one batch as the leader. Returns the offset after it.
-
-        ``guard``: the result of the verification that a transaction is open, for its offsets. ``transaction_version``:
-        that of a marker's transaction. Raises KafkaError if nothing was appended."""
-        ...
-
-    def when_committed(self, end: int, done: Callable[[ErrorCode], None]) -> None:
-        """Call ``done`` when everything before ``end`` is committed, or when the wait for that ends."""
+        """``guard``: the result of the verification that a transaction is open, for its offsets.
+        ``transaction_version``: that of a marker's transaction."""
         ...
 
 
@@ -89,6 +80,11 @@ class Shard:
 
     # -- groups
 
+    @property
+    def size(self) -> int:
+        """The number of groups."""
+        return len(self.groups)
+
     def get(self, group_id: str) -> Group | None:
         return self.groups.get(group_id)
 
@@ -111,14 +107,14 @@ class Shard:
 
     def add_loaded(self, groups: Mapping[str, Group], transactional: TransactionalOffsets) -> None:
         """Add the groups that were loaded from the log, by name, and the offsets of open transactions, all in one step:
-        a request finds all of them or none. ``begin_sessions`` has to follow. Raises BrokenInvariant if a group exists
+        a request finds all of them or none. ``begin`` has to follow. Raises BrokenInvariant if a group exists
         already."""
         if existing := self.groups.keys() & groups.keys():
             raise BrokenInvariant(f"group {min(existing)} was loaded, but exists already")
         self.groups.update(groups)
         self._transactional = transactional
 
-    def begin_sessions(self) -> Cooperative[None]:
+    def begin(self) -> Cooperative[None]:
         """Begin the sessions of loaded members that have sent no request yet."""
         budget = YieldBudget(SESSIONS_PER_YIELD)
         for group in list(self.groups.values()):
@@ -461,13 +457,11 @@ class Shard:
 
     def _append(self, batch: bytes, guard: VerificationGuard = NO_GUARD) -> int:
         """Append a batch. Returns the offset after it. Raises KafkaError with a code for the
-        coordinator's client, see ``store.client_error``."""
+        coordinator's client, see ``client_error``."""
         if self.closed:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        try:
+        with client_errors():
             end = self._log.append(batch, guard)
-        except KafkaError as error:
-            raise KafkaError(store.client_error(error.code), error.message) from error
         self._journal.advance(self._log.high_watermark)
         return end
 
@@ -475,7 +469,7 @@ class Shard:
         if self.closed:
             done(ErrorCode.NOT_COORDINATOR)
         else:
-            self._log.when_committed(end, lambda error: done(store.client_error(error)))
+            self._log.when_committed(end, lambda error: done(client_error(error)))
 
     # -- time
 

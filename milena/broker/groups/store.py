@@ -5,36 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Final, TypeAlias, Unpack
+from typing import TypeAlias, Unpack
 
 from milena.broker.groups.group import Group
 from milena.broker.groups.model import CommittedOffset, Member
 from milena.protocol.cooperative import Cooperative, YieldBudget
-from milena.protocol.errors import ErrorCode
 from milena.protocol.records import coordinator_records as records
 from milena.protocol.records.batch import BatchHeader
 from milena.protocol.records.records import BatchBuilder, Record, build_batch
 from milena.protocol.types import TopicPartition
 
 KeyValue: TypeAlias = tuple[bytes, bytes | None]
-
-_CLIENT_ERRORS: Final = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
-
-
-def client_error(error: ErrorCode) -> ErrorCode:
-    """The error code for a coordinator's client after a failed append or commit. Codes of the partition's leadership or
-    log become NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE, after which clients look up the coordinator again."""
-    return _CLIENT_ERRORS.get(error, error)
 
 
 def batch(pairs: Iterable[KeyValue], now_ms: int) -> bytes:

@@ -1,24 +1,17 @@
 """The transaction coordinator of this broker, for the transactional ids of the ``__transaction_state`` partitions that
-it leads (Kafka's ``TransactionCoordinator``).
-
-When this broker becomes the leader of a partition, it loads the ids from the partition's log; when it resigns, it drops
-them. Requests are answered with COORDINATOR_LOAD_IN_PROGRESS while a partition is loading, and with NOT_COORDINATOR if
-this broker does not lead it.
-"""
+it leads (Kafka's ``TransactionCoordinator``)."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from functools import partial
 from typing import Protocol
 
-from milena.broker.groups.offsets_log import PartitionOffsetsLog
-from milena.broker.replica.partition import Partition
+from milena.broker.coordinators.coordinator import Coordinator
+from milena.broker.coordinators.partition_log import PartitionLog
 from milena.broker.transactions import decisions
 from milena.broker.transactions.loading import load
 from milena.broker.transactions.markers import MarkerWork
-from milena.broker.transactions.meters import LoadTimes
 from milena.broker.transactions.model import (
     EPOCH_BUMP_VERSION,
     NO_PRODUCER,
@@ -32,14 +25,10 @@ from milena.broker.transactions.model import (
 from milena.broker.transactions.shard import Shard
 from milena.protocol.cooperative import Cooperative
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.protocol.records.batch import CorruptBatch
-from milena.protocol.records.hashing import partition_for_group
 from milena.protocol.records.transaction_records import TransactionState
-from milena.protocol.schemas.undecodable import DecodeError
 from milena.protocol.types import LeaderEpoch, ProducerId, TopicPartition
 from milena.runtime.context import Runtime
 from milena.runtime.limited_log import LimitedLog
-from milena.runtime.logging import get_logger
 from milena.runtime.tasks import Tasks
 
 
@@ -63,19 +52,13 @@ class NewIds(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class _LedPartition:
-    """A partition of ``__transaction_state`` that this broker leads."""
+class TransactionCoordinator(Coordinator[Shard]):
+    """The shards of one broker. API modules get it as ``node.transactions``. The ids of a partition are loaded again in
+    each leader epoch, as in Kafka: markers have the epoch of the coordinator."""
 
-    index: int
-    leader_epoch: LeaderEpoch
-    shard: Shard
-    log: PartitionOffsetsLog
-    loaded: bool = False
-
-
-class TransactionCoordinator:
-    """The shards of one broker. API modules get it as ``node.transactions``."""
+    SUBJECT = "transaction"
+    COUNTED = "transactional_ids"
+    KEEPS_SHARDS = False
 
     def __init__(
         self,
@@ -89,19 +72,15 @@ class TransactionCoordinator:
         markers: Markers,
         settings: TransactionSettings,
     ) -> None:
-        """``turn`` as in ``GroupCoordinator``. ``version``: the finalized level of ``transaction.version``."""
-        self._runtime = runtime
-        self._tasks = tasks
-        self._turn = turn
-        self._partition_count = partition_count
+        """``turn`` as in ``Coordinator``. ``version``: the finalized level of ``transaction.version``."""
+        super().__init__(
+            runtime, tasks, turn=turn, partition_count=partition_count, commit_timeout_ms=settings.commit_timeout_ms
+        )
         self._version = version
         self._producer_ids = producer_ids
         self._lacked_ids = False
         self._markers = markers
         self.settings = settings
-        self.loads = LoadTimes(runtime.clock)
-        self._led: dict[int, _LedPartition] = {}
-        self._log = get_logger("transactions")
         self._events = LimitedLog(self._log, runtime.clock.monotonic)
 
     def start(self) -> None:
@@ -110,73 +89,15 @@ class TransactionCoordinator:
 
     # -- leadership
 
-    def elected(self, index: int, leader_epoch: LeaderEpoch, partition: Partition) -> None:
-        """Load the transactional ids of partition ``index`` of ``__transaction_state``, which this broker leads. They
-        are loaded again in each leader epoch, as in Kafka: markers have the epoch of the coordinator."""
-        known = self._led.get(index)
-        if known is not None and known.leader_epoch == leader_epoch:
-            return
-        self.resigned(index)
-        log = PartitionOffsetsLog(partition, leader_epoch, self.settings.commit_timeout_ms)
-        shard = Shard(
-            log,
-            clock=self._runtime.clock,
-            version=self._version,
-            send_markers=partial(self._send_markers, index, leader_epoch),
-        )
-        led = _LedPartition(index, leader_epoch, shard, log)
-        self._led[index] = led
-        self._tasks.attempt(self._load(led), name=f"transaction-load-{index}")
+    def _new_shard(self, index: int, leader_epoch: LeaderEpoch, log: PartitionLog) -> Shard:
+        send_markers = partial(self._send_markers, index, leader_epoch)
+        return Shard(log, clock=self._runtime.clock, version=self._version, send_markers=send_markers)
 
-    def resigned(self, index: int) -> None:
-        """Close the shard of partition ``index``: this broker no longer leads it."""
-        led = self._led.pop(index, None)
-        if led is not None:
-            led.shard.close()
-            self._markers.cancel(index)
+    def _load(self, log: PartitionLog, shard: Shard) -> Cooperative[None]:
+        return load(log, shard, self._events)
 
-    def close(self) -> None:
-        """Close all shards: this broker stops."""
-        for index in list(self._led):
-            self.resigned(index)
-
-    async def _load(self, led: _LedPartition) -> None:
-        began = self._runtime.clock.monotonic()
-        try:
-            if not await self._finish(led, load(led.log, led.shard, self._events)):
-                return
-        except Exception as error:
-            if not isinstance(error, (KafkaError, CorruptBatch, DecodeError)):
-                self._runtime.contained.note("load of transactions", error, partition=led.index)
-            self._log.error(
-                "failed to load transactions", partition=led.index, leader_epoch=led.leader_epoch, reason=str(error)
-            )
-            if self._led.get(led.index) is led:
-                self.resigned(led.index)
-            return
-        led.loaded = True
-        self.loads.loaded(began)
-        if led.shard.transactions:
-            self._log.info(
-                "transactions loaded",
-                partition=led.index,
-                leader_epoch=led.leader_epoch,
-                transactional_ids=len(led.shard.transactions),
-            )
-        await self._finish(led, led.shard.begin())
-
-    async def _finish(self, led: _LedPartition, steps: Cooperative[None]) -> bool:
-        """Run ``steps``, one for each turn. Returns False if this leadership ended before the last step."""
-        while True:
-            await self._turn()
-            if self._led.get(led.index) is led and not led.log.leads:
-                self.resigned(led.index)  # the leader epoch changed, and no call has reported it
-            if self._led.get(led.index) is not led:
-                return False
-            try:
-                next(steps)
-            except StopIteration:
-                return True
+    def _closed(self, index: int) -> None:
+        self._markers.cancel(index)
 
     def _send_markers(
         self,
@@ -209,31 +130,12 @@ class TransactionCoordinator:
 
     # -- look-ups
 
-    def partition_for(self, transactional_id: str) -> int:
-        """The partition of ``__transaction_state`` for a transactional id."""
-        return partition_for_group(transactional_id, self._partition_count())
-
     def shard(self, transactional_id: str) -> Shard:
         """The shard of an id. Raises KafkaError: INVALID_REQUEST for the empty id, NOT_COORDINATOR,
         COORDINATOR_LOAD_IN_PROGRESS."""
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
-        led = self._led.get(self.partition_for(transactional_id))
-        if led is None:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        if not led.loaded:
-            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        return led.shard
-
-    def shards(self) -> Iterator[Shard]:
-        """All loaded shards. Raises KafkaError COORDINATOR_LOAD_IN_PROGRESS if one is still loading."""
-        if any(not led.loaded for led in self._led.values()):
-            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        return iter([led.shard for led in self._led.values()])
-
-    def led(self) -> Iterator[Shard]:
-        """All shards, also those that are still loading."""
-        return (led.shard for led in self._led.values())
+        return self._shard_for(transactional_id)
 
     def find(self, transactional_id: str) -> Transaction | None:
         """The committed state of an id. Raises as ``shard``."""

@@ -32,7 +32,7 @@ def register_gauges(metrics: Metrics, coordinator: TransactionCoordinator, marke
         )
     gauge(
         "milena_transactional_ids",
-        lambda: sum(len(shard.transactions) for shard in coordinator.led()),
+        lambda: sum(shard.size for shard in coordinator.led()),
         "Transactional ids coordinated here.",
     )
     gauge(

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
-from milena.broker.groups.store import client_error
+from milena.broker.coordinators.errors import client_error, client_errors
+from milena.broker.coordinators.partition_log import CoordinatorLog
 from milena.broker.transactions import decisions, store
 from milena.broker.transactions.model import PREPARED, Done, Transaction
 from milena.protocol.cooperative import Cooperative, YieldBudget
@@ -32,23 +33,6 @@ RETRY_SECONDS: Final = 0.1
 commit."""
 
 
-class StateLog(Protocol):
-    """The partition of ``__transaction_state`` that a shard writes to."""
-
-    @property
-    def end(self) -> int:
-        """The offset after the last record."""
-        ...
-
-    def append(self, batch: bytes) -> int:
-        """Append one batch as the leader. Returns the offset after it. Raises KafkaError if nothing was appended."""
-        ...
-
-    def when_committed(self, end: int, done: Callable[[ErrorCode], None]) -> None:
-        """Call ``done`` when everything before ``end`` is committed, or when the wait for that ends."""
-        ...
-
-
 SendMarkers: TypeAlias = Callable[[str, Transaction, Callable[[], None]], None]
 """Writes the markers of a prepared transaction to its partitions, then makes the call."""
 
@@ -62,7 +46,9 @@ class Shard:
     request is decided on the state before it.) So the state in memory is always that of the committed log.
     """
 
-    def __init__(self, log: StateLog, *, clock: Clock, version: Callable[[], int], send_markers: SendMarkers) -> None:
+    def __init__(
+        self, log: CoordinatorLog, *, clock: Clock, version: Callable[[], int], send_markers: SendMarkers
+    ) -> None:
         """``version``: the level of ``transaction.version``."""
         self.transactions: dict[str, Transaction] = {}
         """The committed state of each transactional id."""
@@ -81,6 +67,11 @@ class Shard:
         self.retries = 0
         """The number of completed transactions whose record is to be written again (Kafka's
         LogAppendRetryQueueSize)."""
+
+    @property
+    def size(self) -> int:
+        """The number of transactional ids."""
+        return len(self.transactions)
 
     @property
     def open_count(self) -> int:
@@ -195,10 +186,8 @@ class Shard:
     def _append(self, batch: bytes) -> int:
         if self.closed:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        try:
+        with client_errors():
             return self._log.append(batch)
-        except KafkaError as error:
-            raise KafkaError(client_error(error.code), error.message) from error
 
     def _when_committed(
         self, end: int, apply: Callable[[], None], done: Done, then: Callable[[], None] | None = None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from milena.broker.coordinators.loading import ReadableLog
 from milena.broker.groups.joining import join
-from milena.broker.groups.loading import ReadableLog, load
+from milena.broker.groups.loading import load
 from milena.broker.groups.membership import sync
 from milena.broker.groups.model import CommittedOffset, GroupSettings, JoinAnswer, JoinRequest
 from milena.broker.groups.shard import Shard
@@ -18,7 +19,7 @@ ANSWER_ONE = CommittedOffset(41, 3, "note", 1_000)
 def load_at_once(log: ReadableLog, shard: Shard) -> None:
     """Load a log like a coordinator, without yields."""
     run_now(load(log, shard))
-    run_now(shard.begin_sessions())
+    run_now(shard.begin())
 
 
 class World:

@@ -87,7 +87,7 @@ def test_a_refused_tombstone_is_written_later(
 ) -> None:
     coordinated.commit(5, known)
     refusals = 2
-    log = coordinated.groups._led[0].offsets_log
+    log = coordinated.groups._led[0].log
     append = log.append
 
     def refusing(batch: bytes, guard: VerificationGuard = NO_GUARD, transaction_version: int = 0) -> int:

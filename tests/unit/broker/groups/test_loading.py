@@ -9,17 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milena.broker.groups import loading, shard, store
+from milena.broker.coordinators import loading
+from milena.broker.coordinators.loading import RECORDS_PER_YIELD
+from milena.broker.coordinators.partition_log import LOAD_BYTES, PartitionLog
+from milena.broker.groups import shard, store
 from milena.broker.groups.group import Group
-from milena.broker.groups.loading import RECORDS_PER_YIELD, Loader, load
+from milena.broker.groups.loading import Loader, load
 from milena.broker.groups.model import CommittedOffset, GroupState
-from milena.broker.groups.offsets_log import LOAD_BYTES, PartitionOffsetsLog
 from milena.broker.groups.shard import Shard
 from milena.protocol.cooperative import Cooperative, run_now
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.protocol.records.batch import iter_batches
+from milena.protocol.records.batch import BatchView, iter_batches
 from milena.protocol.records.coordinator_records import GroupMetadataValue, MemberMetadata
-from milena.protocol.types import LeaderEpoch, ProducerId
+from milena.protocol.records.records import Record
+from milena.protocol.types import LeaderEpoch
 from tests.unit.broker.fixtures import ME, Bench, led_by
 from tests.unit.broker.groups.coordinators import Coordinated
 from tests.unit.broker.groups.shards import World
@@ -68,9 +71,9 @@ class Counted:
         self.most_records = self.most_members = 0
         record, add, touch = Loader._apply_record, Group.add, Group.touch
 
-        def recorded(loader: Loader, key: bytes, value: bytes | None, producer_id: ProducerId) -> None:
+        def recorded(loader: Loader, one: Record, batch: BatchView) -> None:
             self.records += 1
-            record(loader, key, value, producer_id)
+            record(loader, one, batch)
 
         def counted(method: Callable[..., None]) -> Callable[..., None]:
             def one(*args: Any) -> None:
@@ -113,7 +116,7 @@ def test_many_groups_and_their_sessions_are_created_cooperatively(monkeypatch: p
     world, counted = World(), Counted(monkeypatch)
     world.log.append(store.batch([store.group_record(f"g{one}", generation(1)) for one in range(MANY)], 0))
     counted.run(load(world.log, world.shard))
-    counted.run(world.shard.begin_sessions())
+    counted.run(world.shard.begin())
     assert RECORDS_PER_YIELD / 4 < counted.most_members <= RECORDS_PER_YIELD
     assert (len(world.shard.groups), world.clock.armed()) == (MANY, MANY)
 
@@ -145,7 +148,7 @@ class TestSessions:
 
     def test_sessions_begin_after_the_load(self) -> None:
         world = self.loaded()
-        run_now(world.shard.begin_sessions())
+        run_now(world.shard.begin())
         seen = []
         for seconds in (9.0, 2.0):
             world.clock.advance(seconds)
@@ -158,20 +161,20 @@ class TestSessions:
         first, second = group.members.values()
         world.shard.attempt(group, lambda: group.touch(first, world.clock.time_ms()))
         world.clock.advance(5.0)
-        run_now(world.shard.begin_sessions())
+        run_now(world.shard.begin())
         assert second.deadline_ms - first.deadline_ms == 5_000, "its own has begun with the request"
 
     def test_a_group_deleted_in_between_has_no_timer(self) -> None:
         world = self.loaded()
         world.shard.remove_group(world.shard.groups["g"], lambda error: None)
-        run_now(world.shard.begin_sessions())
+        run_now(world.shard.begin())
         assert world.clock.armed() == 0
 
 
 class TestPieces:
     def test_a_large_log_is_read_in_pieces(self, bench: Bench) -> None:
         partition = bench.led("__consumer_offsets")
-        log = PartitionOffsetsLog(partition, LeaderEpoch(0), 1000)
+        log = PartitionLog(partition, LeaderEpoch(0), 1000)
         for first in range(0, MANY, 100):
             log.append(store.batch([offset_record("g", one, one) for one in range(first, first + 100)], 0))
         pieces = list(log.pieces())
@@ -181,7 +184,7 @@ class TestPieces:
 
     def test_a_failed_log_directory_ends_the_read(self, bench: Bench) -> None:
         partition = bench.led("__consumer_offsets")
-        log = PartitionOffsetsLog(partition, LeaderEpoch(0), 1000)
+        log = PartitionLog(partition, LeaderEpoch(0), 1000)
         log.append(store.batch([offset_record("g", one, one) for one in range(MANY)], 0))
         log.append(store.batch([offset_record("g", 0, None)], 0))
         pieces = log.pieces()
@@ -272,7 +275,7 @@ def test_a_cooperative_load_finds_the_last_record_of_each_key(batches: list[list
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loading, "RECORDS_PER_YIELD", size)
         patch.setattr(shard, "SESSIONS_PER_YIELD", size)
-        for steps in (load(world.log, world.shard), world.shard.begin_sessions()):
+        for steps in (load(world.log, world.shard), world.shard.begin()):
             for _ in steps:
                 pass
     groups = world.shard.groups

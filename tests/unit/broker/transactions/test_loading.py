@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from milena.broker.coordinators.loading import RECORDS_PER_YIELD
 from milena.broker.transactions import store
-from milena.broker.transactions.loading import RECORDS_PER_YIELD, Loader
+from milena.broker.transactions.loading import Loader
 from milena.broker.transactions.model import Transaction
 from milena.protocol.cooperative import run_now
 from milena.protocol.records import transaction_records as records

@@ -12,7 +12,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from milena.broker.transactions import coordinator as coordinators
+from milena.broker.coordinators import coordinator as coordinators
 from milena.broker.transactions.loading import Loader
 from milena.broker.transactions.model import NO_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch, Transaction
 from milena.broker.transactions.shard import RETRY_SECONDS
@@ -77,7 +77,7 @@ class Interleavings(RuleBasedStateMachine):
         super().__init__()
         self.patch = pytest.MonkeyPatch()
         self.log = LedLog()
-        self.patch.setattr(coordinators, "PartitionOffsetsLog", lambda *_: self.log)
+        self.patch.setattr(coordinators, "PartitionLog", lambda *_: self.log)
         self.bench = Bench(Path("unused"))
 
         async def turn(_: float) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from milena.broker.coordinators.load_times import LoadTimes
 from milena.broker.transactions.gauges import register_gauges
-from milena.broker.transactions.meters import LoadTimes
 from milena.node.metrics import Metrics
 from tests.unit.broker.transactions.coordinators import Coordinated
 

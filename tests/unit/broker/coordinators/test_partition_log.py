@@ -1,4 +1,4 @@
-"""PartitionOffsetsLog refuses writes in another leader epoch."""
+"""PartitionLog refuses writes in another leader epoch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from itertools import islice
 
 import pytest
 
-from milena.broker.groups.offsets_log import PartitionOffsetsLog
+from milena.broker.coordinators.partition_log import PartitionLog
 from milena.broker.replica.partition import Partition
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.batch import iter_batches
@@ -17,7 +17,7 @@ from tests.unit.broker.fixtures import ME, Bench, batch, led_by
 def test_a_write_of_an_earlier_leader_epoch_is_refused(bench: Bench) -> None:
     """The shard has not been notified of the new epoch, so its decision may be outdated."""
     partition = bench.led("__consumer_offsets")
-    log = PartitionOffsetsLog(partition, LeaderEpoch(0), 1000)
+    log = PartitionLog(partition, LeaderEpoch(0), 1000)
     assert log.append(bytes(batch(b"x"))) == log.end == 1
     partition.become(led_by(ME, leader_epoch=1))
     with pytest.raises(KafkaError) as refused:
@@ -29,7 +29,7 @@ def test_a_write_of_an_earlier_leader_epoch_is_refused(bench: Bench) -> None:
 
 def test_a_log_without_its_last_records_after_compaction_is_read_to_its_end(bench: Bench) -> None:
     partition = bench.led("__consumer_offsets")
-    log = PartitionOffsetsLog(partition, LeaderEpoch(0), 1000)
+    log = PartitionLog(partition, LeaderEpoch(0), 1000)
     log.append(bytes(batch(b"x")))
     partition.online_log.end_at(Offset(5))
     assert [one.next_offset for piece in islice(log.pieces(), 9) for one in iter_batches(piece)] == [1]
@@ -42,7 +42,7 @@ class TestWaiting:
         image = led_by(ME, replicas=(1, 2), isr=(1, 2))
         partition = bench.host(bench.topic("__consumer_offsets", image), 0)
         partition.become(image)
-        log = PartitionOffsetsLog(partition, LeaderEpoch(0), 1000)
+        log = PartitionLog(partition, LeaderEpoch(0), 1000)
         results: list[ErrorCode] = []
         log.when_committed(log.append(bytes(batch(b"x"))), results.append)
         assert results == []

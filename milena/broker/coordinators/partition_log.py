@@ -1,9 +1,9 @@
-"""The log of a shard: a partition of ``__consumer_offsets`` that this broker leads."""
+"""The log of a shard: a partition of a coordinator's topic that this broker leads (Kafka's ``PartitionWriter``)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, Protocol
 
 from milena.broker.replica.partition import ACKS_ALL, Partition
 from milena.protocol.errors import ErrorCode, KafkaError
@@ -16,7 +16,24 @@ LOAD_BYTES: Final = 64 << 10
 """Bytes per read while loading, or one batch if that is longer."""
 
 
-class PartitionOffsetsLog:
+class CoordinatorLog(Protocol):
+    """The partition that a shard writes to."""
+
+    @property
+    def end(self) -> int:
+        """The offset after the last record."""
+        ...
+
+    def append(self, batch: bytes) -> int:
+        """Append one batch as the leader. Returns the offset after it. Raises KafkaError if nothing was appended."""
+        ...
+
+    def when_committed(self, end: int, done: Callable[[ErrorCode], None]) -> None:
+        """Call ``done`` when everything before ``end`` is committed, or when the wait for that ends."""
+        ...
+
+
+class PartitionLog:
     """Appends as the leader with acks=all. Refuses writes once the partition has another leader epoch."""
 
     def __init__(self, partition: Partition, leader_epoch: LeaderEpoch, commit_timeout_ms: int) -> None:

@@ -8,10 +8,11 @@ from typing import Any, cast
 import pytest
 
 from milena.broker.apis import describe_transactions, list_transactions
-from milena.node.serving import repeats
+from milena.node.serving.repeats import MAX_REPEATED
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
-from tests.unit.broker.transactions.coordinators import TOPIC, Coordinated
+from tests.unit.broker.fixtures import ME, led_by
+from tests.unit.broker.transactions.coordinators import TOPIC, Coordinated, one
 
 MINUTE = 60_000
 
@@ -82,10 +83,13 @@ def test_each_id_has_its_own_error(ids: Coordinated) -> None:
     assert described(ids, "idle")[0].error_code == ErrorCode.NOT_COORDINATOR
 
 
-def test_a_request_that_repeats_an_id_too_often_is_refused(ids: Coordinated, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeats.Repeats.__init__, "__defaults__", (5,))
-    assert [one.error_code for one in described(ids, "open", "open")] == [0, 0]
-    assert [one.error_code for one in described(ids, *["open"] * 3)] == [ErrorCode.INVALID_REQUEST] * 3
+def test_a_request_that_repeats_an_id_too_often_is_refused(ids: Coordinated) -> None:
+    ids.bench.topic("wide", *[led_by(ME)] * 99)
+    ids.add_batch(one("idle", 1_000, 0, *range(99), topic="wide"))
+    most = 1 + MAX_REPEATED // 100  # an id and its partitions count, except in the first description
+    assert {found.error_code for found in described(ids, *["idle"] * most)} == {ErrorCode.NONE}
+    refused = [found.error_code for found in described(ids, *["idle"] * (most + 1))]
+    assert refused == [ErrorCode.INVALID_REQUEST] * (most + 1)
 
 
 def test_other_work_runs_between_long_ids(ids: Coordinated) -> None:

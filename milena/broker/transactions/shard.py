@@ -16,7 +16,7 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.records.records import BatchBuilder
 from milena.protocol.records.transaction_records import TransactionState
-from milena.runtime.clock import Clock
+from milena.runtime.clock import Clock, Timer
 from milena.runtime.limited_log import LimitedLog
 from milena.runtime.logging import get_logger
 
@@ -31,6 +31,9 @@ PREPARED_PER_TURN: Final = 250
 RETRY_SECONDS: Final = 0.1
 """The pause before a completed transaction is written again after a refused write, and before the next wait for a
 commit."""
+COMPLETION_SECONDS: Final = 0.1
+"""How long a request waits for the markers of the previous transaction: they take a few milliseconds, and clients
+repeat a request no earlier than after 20."""
 
 
 SendMarkers: TypeAlias = Callable[[str, Transaction, Callable[[], None]], None]
@@ -60,6 +63,8 @@ class Shard:
         """What each busy id becomes when its record is committed; None if it is removed."""
         self._open: dict[str, None] = {}
         """The ids with an open transaction, which may time out."""
+        self._waiting: dict[str, tuple[Timer, Done]] = {}
+        """The request of each id that waits until the id's transaction is complete, and its timeout."""
         self._events = LimitedLog(get_logger("transactions"), clock.monotonic)
         self._loaded_end = 0
         """The log end when the ids were loaded."""
@@ -99,6 +104,8 @@ class Shard:
         self.transactions.clear()
         self._pending.clear()
         self._open.clear()
+        for transactional_id in list(self._waiting):
+            self._resume(transactional_id, ErrorCode.NOT_COORDINATOR)
 
     # -- loading
 
@@ -150,6 +157,22 @@ class Shard:
             done(ErrorCode.NOT_COORDINATOR if self.closed else client_error(error))
 
         self._log.when_committed(self._loaded_end, ended)
+
+    def wait_for_completion(self, transactional_id: str, then: Done) -> bool:
+        """Call ``then`` when the prepared transaction of an id is complete, after ``COMPLETION_SECONDS``, or with an
+        error when this leadership ends. Returns False if no transaction is prepared, or a request waits for it already:
+        ``then`` is not called."""
+        present = self.transactions.get(transactional_id)
+        if present is None or present.state not in PREPARED or transactional_id in self._waiting:
+            return False
+        timer = self._clock.call_later(COMPLETION_SECONDS, lambda: self._resume(transactional_id))
+        self._waiting[transactional_id] = timer, then
+        return True
+
+    def _resume(self, transactional_id: str, error: ErrorCode = ErrorCode.NONE) -> None:
+        timer, then = self._waiting.pop(transactional_id)
+        timer.cancel()
+        then(error)
 
     def change(self, transactional_id: str, following: Transaction, done: Done) -> None:
         """Write the next state of an id that is not busy. ``done`` is called after it has taken effect, or with an
@@ -236,7 +259,10 @@ class Shard:
 
         def written(error: ErrorCode) -> None:
             # After a timeout of the commit the record is in the log, and the id still busy.
-            if error is not ErrorCode.NONE and not self.closed and not self.is_pending(transactional_id):
+            if error is ErrorCode.NONE:
+                if transactional_id in self._waiting:
+                    self._resume(transactional_id)
+            elif not self.closed and not self.is_pending(transactional_id):
                 self._events.warning("completed transaction not written", id=transactional_id, error=error.name)
                 self.retries += 1
                 self._clock.call_later(RETRY_SECONDS, retry)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from milena.broker.transactions.shard import COMPLETION_SECONDS
 from milena.protocol.cooperative import ELEMENTS_PER_YIELD
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records.transaction_records import TransactionState
@@ -216,6 +217,76 @@ def test_offsets_wait_until_the_coordinator_knows_their_topic(coordinated: Coord
     assert coordinated.created == [OFFSETS_TOPIC]
     coordinated.image.topics[OFFSETS_TOPIC] = topic
     assert coordinated.add_offsets(0).response.error_code == NONE
+
+
+# -- the next transaction waits for the markers of the previous one
+
+
+def ended(coordinated: Coordinated) -> Request:
+    """End a transaction whose markers are not written, and begin the next one."""
+    coordinated.init()
+    coordinated.add(0, 1)
+    coordinated.end(0, version=4)
+    return coordinated.add(0, 2)
+
+
+def test_a_client_that_adds_partitions_waits_for_the_markers(coordinated: Coordinated) -> None:
+    request = ended(coordinated)
+    assert not request.answered
+    coordinated.markers.write()
+    assert added(request) == [NONE]
+    found = coordinated.transactions.find("x")
+    assert found is not None
+    assert list(found.partitions) == [(TOPIC, 2)]
+
+
+def test_offsets_wait_for_the_markers_like_partitions(coordinated: Coordinated) -> None:
+    assert not ended(coordinated).answered
+    coordinated.markers.write()
+    coordinated.end(0, version=4)
+    request = coordinated.add_offsets(0)
+    assert not request.answered
+    coordinated.markers.write()
+    assert request.response.error_code == NONE
+
+
+def test_the_wait_for_the_markers_is_short(coordinated: Coordinated) -> None:
+    request = ended(coordinated)
+    coordinated.bench.clock.advance(COMPLETION_SECONDS)
+    assert added(request) == [ErrorCode.CONCURRENT_TRANSACTIONS]
+    coordinated.markers.write()
+    assert added(coordinated.add(0, 2)) == [NONE]
+
+
+def test_one_request_of_an_id_waits_for_the_markers(coordinated: Coordinated) -> None:
+    first = ended(coordinated)
+    assert added(coordinated.add(0, 1)) == [ErrorCode.CONCURRENT_TRANSACTIONS]
+    assert not first.answered
+
+
+def test_a_waiting_request_is_decided_like_one_that_comes_after_the_markers(coordinated: Coordinated) -> None:
+    coordinated.init()
+    coordinated.add_batch(one("x", 1_000, 0, 1))
+    coordinated.end(0)
+    request = coordinated.add(0, 2)
+    coordinated.markers.write()
+    assert added(request) == [ErrorCode.PRODUCER_FENCED]
+
+
+def test_a_waiting_request_is_answered_when_the_leadership_ends(coordinated: Coordinated) -> None:
+    request = ended(coordinated)
+    coordinated.transactions.resigned(0)
+    assert added(request) == [ErrorCode.NOT_COORDINATOR]
+    assert coordinated.bench.clock.armed() == 0
+
+
+def test_a_broker_that_adds_partitions_does_not_wait_for_the_markers(coordinated: Coordinated) -> None:
+    coordinated.init()
+    coordinated.add_batch(one("x", 1_000, 0, 1))
+    coordinated.end(0)
+    [transaction] = coordinated.add_batch(one("x", 1_000, 1, 2)).response.results_by_transaction
+    [partition] = transaction.topic_results[0].results_by_partition
+    assert partition.partition_error_code == ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 # -- EndTxn

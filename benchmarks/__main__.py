@@ -1,8 +1,9 @@
 """`make bench`: the same work against both forms of Milena, Kafka 4.4.0 and kfake, in one run and in turns; the ratios,
 and JSON in benchmarks/results.
 
-Stages: start latency crowd fan-out group throughput codecs scans replicated replicated-load partitions reset many
-cleaning tier tier-cleaning segments spark histories console pages; and compact, which is measured if it is named.
+Stages: start latency crowd fan-out group throughput codecs transactions scans replicated replicated-load
+replicated-transactions transactional-ids partitions reset many cleaning tier tier-cleaning segments spark histories
+console pages; and compact, which is measured if it is named.
 SHORT=1: less work, on one cluster where stages that follow each other need the same; where the forms are not compared
 the compiled one alone; many partitions on Milena alone. KFAKE names a program that starts kfake.
 """

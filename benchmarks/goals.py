@@ -38,6 +38,22 @@ def _of_spark(name: str, about: str) -> dict[str, Goal]:
     }
 
 
+def _of_transactions(prefix: str, about: str) -> dict[str, Goal]:
+    """The figures of transactions of some records in some partitions, and of ProducerPerformance."""
+    found = {}
+    for partitions in ("1", "10"):
+        for records in ("1", "10", "100"):
+            name = f"{prefix}_{records}_{partitions}"
+            size = f"{about}: transactions of {records} records, {partitions} partitions".replace(
+                " 1 records", " 1 record"
+            ).replace(" 1 partitions", " 1 partition")
+            found[f"{name}_per_s"] = Goal(f"{size}, a second", 2, more_is_better=True)
+            found[f"{name}_commit_p50_ms"] = Goal(f"{size}, commit p50 ms", 0.5)
+            found[f"{name}_commit_p99_ms"] = Goal(f"{size}, commit p99 ms", 0.5)
+    performance = f"{about}: ProducerPerformance, transactions of 100 ms, MB/s"
+    return {**found, f"{prefix}_produce_mb_s": Goal(performance, 1.5, more_is_better=True)}
+
+
 GOALS: Mapping[str, Goal] = {
     "ready_s": Goal("three brokers, exec to ready, s", 1 / 8, 1.0, to_pure=1.05),
     "first_write_s": Goal("exec to first acknowledged write, s"),
@@ -95,6 +111,13 @@ GOALS: Mapping[str, Goal] = {
     "replicated_memory_mib": Goal("ProducerPerformance acks=all, broker's resident MiB", None, 60),
     "wiped_follower_mb_s": Goal("a wiped follower copies, MB/s", 1.0, None, more_is_better=True),
     "leader_killed_s": Goal("kill -9 of a leader to the next acknowledged write, s", 1.0, 8.95),
+    **_of_transactions("transactions", "1 replica"),
+    "read_committed_mb_s": Goal("librdkafka consumer, read_committed, MB/s", more_is_better=True),
+    "read_committed_share": Goal("the same / read_uncommitted", None, 0.95, more_is_better=True, compiled=True),
+    **_of_transactions("replicated_transactions", "3 replicas"),
+    "transactional_ids_memory_mib": Goal("broker with 100,000 (SHORT: 20,000) transactional ids, resident MiB", 1 / 5),
+    "transactional_ids_added_mib": Goal("the same, added by them, MiB"),
+    "transactional_ids_s": Goal("the same, InitProducerId of all of them over one connection, s"),
     "create_1000_partitions_s": Goal("1,000 partitions created and led, s", None, 1.0),
     "partitions_memory_mib": Goal("1,000 partitions on one broker, added MiB", None, 20),
     "reset_ms": Goal("3 brokers: reset with 10 topics of 20 partitions, 4 groups, ms", None, 50),

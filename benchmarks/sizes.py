@@ -33,6 +33,10 @@ class Sizes:
         self.idle_replicated_partitions = 300 if short else 1_000
         self.replicated_warming_records = 50_000 if short else 1_000_000
         self.replicated_records = 60_000 if short else 1_000_000
+        self.transaction_rounds = 2 if short else 5
+        self.transactions_measured = 50 if short else 500
+        self.transactional_records = 150_000 if short else 500_000
+        self.transactional_ids = 20_000 if short else 100_000
         self.many_partitions = 2_000 if short else 10_000
         self.spark_mb = 200 if short else 2_000
         self.spark_codec_mb = 50 if short else 512

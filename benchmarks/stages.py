@@ -33,6 +33,7 @@ from benchmarks.startup import start_up
 from benchmarks.throughput import throughput
 from benchmarks.tier import tier
 from benchmarks.tier_cleaning import tier_cleaning
+from benchmarks.transactions import replicated_transactions, transactional_ids, transactions
 from benchmarks.turns import Rounds, in_turns
 
 
@@ -67,9 +68,12 @@ STAGES: dict[str, Stage | ClusterStage] = {
     "group": ClusterStage(1, rebalance),
     "throughput": ClusterStage(1, throughput, both_forms=False),
     "codecs": ClusterStage(1, codecs, both_forms=False),
+    "transactions": ClusterStage(1, transactions, both_forms=False),
     "scans": Stage(scans, both_forms=True, kafka=False),
     "replicated": ClusterStage(3, replicated_latency),
     "replicated-load": ClusterStage(3, replicated_load),
+    "replicated-transactions": ClusterStage(3, replicated_transactions, both_forms=False),
+    "transactional-ids": Stage(transactional_ids),
     "partitions": Stage(thousand),
     "reset": Stage(resets),
     "many": Stage(many, kafka_takes_minutes=True),

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import subprocess
 import time
+from collections.abc import Sequence
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
@@ -51,9 +52,10 @@ def _memory(running: Running) -> float:
     return max(resident_mib(pid) for pid in running.brokers)
 
 
-def producer_performance(bootstrap: str, topic: str, count: int, acks: str = "1") -> float:
-    """MB/s of Kafka's own tool with its default settings."""
-    arguments = ["--topic", topic, "--num-records", str(count), "--record-size", str(RECORD), "--throughput", "-1"]
+def producer_performance(bootstrap: str, topic: str, count: int, acks: str = "1", more: Sequence[str] = ()) -> float:
+    """MB/s of Kafka's own tool with its default settings. ``more``: further options."""
+    limits = ["--num-records", str(count), "--record-size", str(RECORD), "--throughput", "-1"]
+    arguments = ["--topic", topic, *limits, *more]
     settings = ["--bootstrap-server", bootstrap, "--command-property", f"acks={acks}"]
     shown = _run(java("org.apache.kafka.tools.ProducerPerformance", *arguments, *settings, options=JVM, heap="512m"))
     return float(re.findall(r"\(([\d.]+) MB/sec\)", shown)[-1])

@@ -122,6 +122,18 @@ class Wire:
             missing -= len(pieces[-1])
         return b"".join(pieces)
 
+    def receive_many(self, count: int) -> list[bytes]:
+        """Receive ``count`` outstanding responses, without their lengths. There must be no more of them."""
+        data, found, start = bytearray(), list[bytes](), 0
+        while len(found) < count:
+            end = start + 4 + int.from_bytes(data[start : start + 4], "big") if len(data) >= start + 4 else None
+            if end is None or end > len(data):
+                data += self._some()
+                continue
+            found.append(bytes(data[start + 4 : end]))
+            start = end
+        return found
+
     def _some(self) -> bytes:
         piece = self._socket.recv(RECEIVED)
         if not piece:

@@ -57,8 +57,8 @@ CHAOS = CommandLine(
         Option("--pace", "seconds between two records of a partition and a client library", "S", convert=seconds),
         Option(
             "--clients",
-            "client libraries, separated by commas: milena, confluent-kafka, kafka-python, aiokafka; by default all "
-            "that are installed",
+            "client libraries, separated by commas: milena, confluent-kafka, kafka-python, aiokafka, and milena-old "
+            "(transactions of version 1); by default all that are installed",
             "NAMES",
         ),
         Option("--tier", "where the tier is: folder, or fsspec (as an object store is used)", "KIND", default="folder"),

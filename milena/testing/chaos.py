@@ -22,7 +22,7 @@ from typing import Final, Protocol, TypeAlias
 from milena.command_line.errors import UserError
 from milena.lab.chaos.clients import Clients
 from milena.lab.chaos.journal import HISTORY
-from milena.lab.chaos.own_clients import OwnClients
+from milena.lab.chaos.own_clients import OldClients, OwnClients
 from milena.lab.chaos.place import Place
 from milena.lab.chaos.reporting.report import write_report
 from milena.lab.chaos.runner import ABOUT, PACE, NotJudged, Order, run
@@ -31,7 +31,7 @@ from milena.lab.chaos.topics import TOPICS
 from milena.lab.chaos.verdict import Verdict, demands_of, judge
 from milena.lab.histories.checker import counts
 from milena.lab.world.trace import quiet_logs
-from milena.testing.chaos_clients.contained import Contained
+from milena.testing.chaos_clients.contained import Contained, contained
 from milena.testing.chaos_header import header
 from milena.testing.chaos_processes import FOLDER, ProcessesPlace
 
@@ -87,10 +87,11 @@ class LibraryLike(Protocol):
     def make(self, bootstrap: str) -> Clients: ...
 
 
+OWN: Final[Mapping[str, type[OwnClients]]] = {one.name: one for one in (OwnClients, OldClients)}
 LIBRARIES: Final[Mapping[str, LibraryLike]] = {
-    "confluent-kafka": Library("confluent_kafka", "confluent", "ConfluentClients"),
-    "kafka-python": Library("kafka", "kafka_python", "KafkaPythonClients"),
-    "aiokafka": Library("aiokafka", "aio", "AiokafkaClients"),
+    "confluent-kafka": Library("confluent_kafka", "confluent_transactions", "ConfluentTransactingClients"),
+    "kafka-python": Library("kafka", "kafka_python_transactions", "KafkaPythonTransactingClients"),
+    "aiokafka": Library("aiokafka", "aio_transactions", "AiokafkaTransactingClients"),
 }
 
 
@@ -109,22 +110,23 @@ class Setting:
 
     @property
     def library_names(self) -> list[str]:
-        return [OwnClients.name, *self.libraries]
+        return [*OWN, *self.libraries]
 
-    def installed(self) -> list[str]:
-        """The names of the libraries that work on this machine."""
-        return [OwnClients.name, *(name for name, one in self.libraries.items() if one.is_installed())]
+    def installed(self, *, transactions: bool) -> list[str]:
+        """The names of the libraries that work on this machine. ``transactions``: also those without other work."""
+        own = OWN if transactions else [OwnClients.name]
+        return [*own, *(name for name, one in self.libraries.items() if one.is_installed())]
 
     def clients(self, names: Sequence[str], place: Place) -> list[Clients]:
         """Return clients of these libraries for the place. Raise UserError for an unknown or missing library."""
         bootstrap = ",".join(f"{host}:{port}" for host, port in place.bootstrap)
         made: list[Clients] = []
         for name in names:
-            if name == OwnClients.name:
-                made.append(OwnClients(place.runtime, place.bootstrap))
+            if name in OWN:
+                made.append(OWN[name](place.runtime, place.bootstrap))
             elif name in self.libraries:
                 try:
-                    made.append(Contained(self.libraries[name].make(bootstrap)))
+                    made.append(contained(self.libraries[name].make(bootstrap)))
                 except UserError as error:
                     raise UserError(f"{name}: {error}") from None
             else:
@@ -212,7 +214,7 @@ def _run(task: Task, setting: Setting) -> tuple[Verdict, list[str]]:
         verdict, digest = run_simulated(task.order, task.report, header=header(task.again, [OwnClients.name]))
         print(f"digest {digest}")
         return verdict, []
-    names = setting.installed() if task.libraries is None else task.libraries
+    names = setting.installed(transactions=task.order.transactions) if task.libraries is None else task.libraries
     return asyncio.run(run_at(setting.places[task.place], task, lambda place: setting.clients(names, place)))
 
 

@@ -78,10 +78,20 @@ _WHOLE = (
     "acknowledged writes a second",
     "records read a second",
     "latency of writes in the median second: p50, p99",
+    "transactions: commits acknowledged, refused, of unknown outcome",
+    "transactions: aborts acknowledged, of unknown outcome",
+    "records in transactions acknowledged",
     "faults injected",
     "of them seen",
     "seconds without a write, over all partitions (at most)",
 )
+
+
+_TRANSACTIONS: Final[Mapping[str, Sequence[str]]] = {
+    "commit of a transaction": ("ok", "failed", "unknown"),
+    "abort": ("ok", "unknown"),
+    "write in a transaction": ("ok",),
+}
 
 
 def _whole(report: Report) -> Iterator[str]:
@@ -98,6 +108,9 @@ def _whole(report: Report) -> Iterator[str]:
     read = sum(rate * over["width"] for rates in over["reads"].values() for rate in rates)
     yield f"{read / seconds:,.1f}"
     yield ", ".join(_median_ms(over["latency"][one]) for one in ("p50", "p99"))
+    counts = {(row["operation"], row["outcome"]): row["count"] for row in report["operations"]}
+    for operation, outcomes in _TRANSACTIONS.items():
+        yield ", ".join(f"{counts.get((operation, outcome), 0):,}" for outcome in outcomes)
     yield f"{sum(row['times'] for row in report['faults']):,}"
     yield f"{sum(row['seen'] for row in report['faults']):,}"
     yield f"{sum(over['unavailable']) * over['width']:,}"

@@ -16,10 +16,11 @@ from milena.testing.chaos_clients.limits import Limits
 from milena.testing.local_cluster import LocalCluster
 from tests.chaos.clients.contract import ClientsContract
 from tests.chaos.clients.java_clients import JavaClients
+from tests.chaos.clients.transactions_contract import TransactionsContract
 from tests.wire.waiting import wait_gone
 
 
-class TestJava(ClientsContract):
+class TestJava(ClientsContract, TransactionsContract):
     def library(self, bootstrap: str, limits: Limits) -> Clients:
         return JavaClients(bootstrap, limits)
 

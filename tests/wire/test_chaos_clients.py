@@ -5,25 +5,26 @@ from __future__ import annotations
 import pytest
 
 from milena.lab.chaos.clients import Clients
-from milena.testing.chaos_clients.aio import AiokafkaClients
-from milena.testing.chaos_clients.confluent import ConfluentClients
-from milena.testing.chaos_clients.kafka_python import KafkaPythonClients
+from milena.testing.chaos_clients.aio_transactions import AiokafkaTransactingClients
+from milena.testing.chaos_clients.confluent_transactions import ConfluentTransactingClients
+from milena.testing.chaos_clients.kafka_python_transactions import KafkaPythonTransactingClients
 from milena.testing.chaos_clients.limits import Limits
 from tests.chaos.clients.contract import ClientsContract
+from tests.chaos.clients.transactions_contract import TransactionsContract
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-class TestConfluent(ClientsContract):
+class TestConfluent(ClientsContract, TransactionsContract):
     def library(self, bootstrap: str, limits: Limits) -> Clients:
-        return ConfluentClients(bootstrap, limits)
+        return ConfluentTransactingClients(bootstrap, limits)
 
 
-class TestKafkaPython(ClientsContract):
+class TestKafkaPython(ClientsContract, TransactionsContract):
     def library(self, bootstrap: str, limits: Limits) -> Clients:
-        return KafkaPythonClients(bootstrap, limits)
+        return KafkaPythonTransactingClients(bootstrap, limits)
 
 
-class TestAiokafka(ClientsContract):
+class TestAiokafka(ClientsContract, TransactionsContract):
     def library(self, bootstrap: str, limits: Limits) -> Clients:
-        return AiokafkaClients(bootstrap, limits)
+        return AiokafkaTransactingClients(bootstrap, limits)

@@ -127,7 +127,7 @@ class ChaosTransactions(Protocol):
         """Fence earlier producers with the transactional id. False: it did not succeed in time; try again."""
         ...
 
-    def begin(self) -> bool:
+    async def begin(self) -> bool:
         """Return False if the producer cannot be used any more."""
         ...
 
@@ -168,6 +168,11 @@ class TransactingClients(Protocol):
     """A client library with transactions. Consumers and members read with read_committed."""
 
     name: str
+    own_epochs: bool
+    """Each transaction has an epoch of its own where the cluster has transaction version 2 (KIP-890)."""
+    fences_members: bool
+    """Offsets are committed with the member's generation (KIP-447). Without it there is no work with
+    ``transformer``."""
 
     async def transactions(self, transactional_id: str, timeout: float) -> ChaosTransactions:
         """``timeout``: seconds after which the coordinator aborts a transaction."""

@@ -63,6 +63,8 @@ class OwnClients:
 
     name = "milena"
     can = frozenset({"produce", "consume", "group", "admin", IN_ORDER})
+    own_epochs = True
+    fences_members = True
 
     def __init__(self, runtime: Runtime, bootstrap: Sequence[tuple[str, int]], habits: Habits = HABITS) -> None:
         self._runtime = runtime
@@ -87,13 +89,23 @@ class OwnClients:
         return _Admin(self.cluster())
 
     async def transactions(self, transactional_id: str, timeout: float) -> ChaosTransactions:
-        return _Transactions(self.cluster(), transactional_id, timeout, self._habits)
+        newest = 2 if self.own_epochs else 1
+        return _Transactions(self.cluster(), transactional_id, timeout, self._habits, newest)
 
     async def committed_consumer(self, positions: Mapping[TopicPartition, int]) -> ChaosConsumer:
         return _Consumer(self.cluster(), positions, committed=True)
 
     async def transformer(self, group: str, topics: Sequence[str]) -> ChaosTransformer:
         return _Member(self.cluster(), group, topics, committed=True)
+
+
+class OldClients(OwnClients):
+    """Only transactions, as clients of version 1 run them: they add partitions themselves, and end transactions with
+    EndTxn v4."""
+
+    name = "milena-old"
+    can = frozenset()
+    own_epochs = False
 
 
 class _Producer:
@@ -208,7 +220,7 @@ class _Member:
 
 
 class _Transactions:
-    def __init__(self, cluster: Cluster, transactional_id: str, timeout: float, habits: Habits) -> None:
+    def __init__(self, cluster: Cluster, transactional_id: str, timeout: float, habits: Habits, newest: int) -> None:
         self._cluster = cluster
         self._producer = TransactionalProducer(
             cluster,
@@ -219,6 +231,7 @@ class _Transactions:
             delivery_timeout=_one_of(habits.deliveries, cluster.runtime.random),
             batch_bytes=habits.batch_bytes,
             max_block=MAX_BLOCK,
+            newest=newest,
         )
 
     async def init(self) -> bool:
@@ -228,7 +241,7 @@ class _Transactions:
             return False
         return True
 
-    def begin(self) -> bool:
+    async def begin(self) -> bool:
         try:
             self._producer.begin()
         except (TransactionFailed, ValueError):

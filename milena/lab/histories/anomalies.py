@@ -59,11 +59,12 @@ class Anomaly(Enum):
     WITHOUT_OUTPUTS = "offsets without outputs"
     WITHOUT_OFFSETS = "outputs without offsets"
     WRITE_CYCLE = "write cycle"
+    DELAYED_REQUEST = "effect of a delayed request"
 
 
-LEGAL = frozenset({Anomaly.SENT_AGAIN, Anomaly.WRITE_CYCLE})
-"""They do not fail a run: a client sent records again under a new epoch, and transactions that write to the same
-partitions, which Kafka permits."""
+LEGAL = frozenset({Anomaly.SENT_AGAIN, Anomaly.WRITE_CYCLE, Anomaly.DELAYED_REQUEST})
+"""They do not fail a run: a client sent records again under a new epoch, transactions that write to the same
+partitions, and delayed requests of clients whose transactions share an epoch. Kafka permits all of them."""
 
 
 @dataclass(frozen=True, slots=True)

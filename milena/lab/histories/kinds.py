@@ -75,6 +75,7 @@ NEEDS: Final[Mapping[Anomaly, tuple[Kinds, ...]]] = {
     Anomaly.WITHOUT_OUTPUTS: ((TransactionOffsets,), (FinalCommitted,), (FinalOffset,)),
     Anomaly.WITHOUT_OFFSETS: ((TransactionOffsets,), (FinalOffset,)),
     Anomaly.WRITE_CYCLE: ((TransactionalSend,), COMMITTED),
+    Anomaly.DELAYED_REQUEST: ((TransactionEnd,), COMMITTED),
 }
 """A history must have an event of each of these groups of kinds."""
 JEPSEN: Final[Mapping[Anomaly, str]] = {

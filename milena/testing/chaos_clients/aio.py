@@ -78,12 +78,12 @@ class AiokafkaClients:
         assert acks == ACKS_ALL or not idempotent
 
         async def make() -> AiokafkaProducer:
-            return AiokafkaProducer(await _started(one), self._limits)
+            return AiokafkaProducer(await started(one), self._limits)
 
         return await RenewedProducer.of(make)
 
     async def consumer(self, positions: Mapping[TopicPartition, int]) -> AiokafkaConsumer:
-        consumer = await _started(lambda: AIOKafkaConsumer(**self._reading()))
+        consumer = await started(lambda: AIOKafkaConsumer(**self._reading()))
         consumer.assign([Place(*partition) for partition in positions])
         for partition, offset in positions.items():
             consumer.seek(Place(*partition), offset)
@@ -97,13 +97,13 @@ class AiokafkaClients:
             "rebalance_timeout_ms": self._limits.session_ms,
             "partition_assignment_strategy": (RangePartitionAssignor,),
         }
-        consumer = await _started(lambda: AIOKafkaConsumer(**settings))
+        consumer = await started(lambda: AIOKafkaConsumer(**settings))
         member = AiokafkaMember(consumer, self._limits)
         consumer.subscribe(list(topics), listener=member.listener)
         return member
 
     async def admin(self) -> AiokafkaAdmin:
-        return AiokafkaAdmin(await _started(lambda: AIOKafkaAdminClient(**self._common)), self._limits)
+        return AiokafkaAdmin(await started(lambda: AIOKafkaAdminClient(**self._common)), self._limits)
 
     def _reading(self) -> dict[str, Any]:
         return self._common | {
@@ -114,7 +114,7 @@ class AiokafkaClients:
         }
 
 
-async def _started(make: Callable[[], T]) -> T:
+async def started(make: Callable[[], T]) -> T:
     """Create and start a client; retry until a broker answers."""
     while True:
         client = make()

@@ -92,15 +92,18 @@ class ConfluentClients:
         return ConfluentConsumer(self._reading("none"), positions, self._limits)
 
     async def member(self, group: str, topics: Sequence[str]) -> ConfluentMember:
-        settings = self._reading(group) | {
+        return ConfluentMember(self._member(self._reading(group)), topics, self._limits)
+
+    async def admin(self) -> ConfluentAdmin:
+        return ConfluentAdmin(self._common, self._limits)
+
+    def _member(self, reading: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            **reading,
             "session.timeout.ms": self._limits.session_ms,
             "heartbeat.interval.ms": self._limits.session_ms // 6,
             "partition.assignment.strategy": "range",
         }
-        return ConfluentMember(settings, topics, self._limits)
-
-    async def admin(self) -> ConfluentAdmin:
-        return ConfluentAdmin(self._common, self._limits)
 
     def _reading(self, group: str) -> dict[str, Any]:
         return self._common | {
@@ -117,7 +120,8 @@ class ConfluentProducer:
 
     def __init__(self, settings: dict[str, Any], limits: Limits) -> None:
         self._fatal = False
-        self._producer = Producer(settings | {"error_cb": self._failed})
+        self.library = Producer(settings | {"error_cb": self._failed})
+        """The library's producer."""
         self._close_seconds = limits.close
         self._windows = Windows()
         self._mailbox = Mailbox()
@@ -137,7 +141,7 @@ class ConfluentProducer:
 
             topic, number = partition
             try:
-                self._producer.produce(topic, value, key, number, on_delivery=delivered)
+                self.library.produce(topic, value, key, number, on_delivery=delivered)
             except KafkaException as error:
                 return Sent(RequestOutcome.FAILED, error=_text(error.args[0]))
             except BufferError as error:
@@ -157,15 +161,15 @@ class ConfluentProducer:
     def _serve(self) -> None:
         """Poll for delivery reports until the producer is closed."""
         while not self._closing.is_set():
-            self._producer.poll(SERVE)
+            self.library.poll(SERVE)
             if self._fatal:
                 # Otherwise records in flight are reported only after their timeout.
-                self._producer.purge()
+                self.library.purge()
                 self._fatal = False
-        if self._producer.flush(self._close_seconds):
-            self._producer.purge()
-            self._producer.flush(PURGED)
-        self._producer.close()
+        if self.library.flush(self._close_seconds):
+            self.library.purge()
+            self.library.flush(PURGED)
+        self.library.close()
 
     def _failed(self, error: Any) -> None:
         self._fatal |= error.fatal()
@@ -262,10 +266,10 @@ class ConfluentMember(_Reader):
         self._committing: list[Place] = []
         self._outcome: RequestOutcome | None = None
 
-        def assigned(_consumer: Consumer, _places: list[Place]) -> None:
-            self._assignments += 1
+        self._consumer.subscribe(list(topics), on_assign=lambda _consumer, _places: self._assigned())
 
-        self._consumer.subscribe(list(topics), on_assign=assigned)
+    def _assigned(self) -> None:
+        self._assignments += 1
 
     @property
     def session(self) -> str:

@@ -11,14 +11,26 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
-from milena.lab.chaos.clients import ChaosAdmin, ChaosConsumer, ChaosMember, ChaosProducer, Clients, Got, Sent
+from milena.lab.chaos.clients import (
+    ChaosAdmin,
+    ChaosConsumer,
+    ChaosMember,
+    ChaosProducer,
+    ChaosTransactions,
+    ChaosTransformer,
+    Clients,
+    Got,
+    Sent,
+    TransactingClients,
+)
 from milena.lab.histories.events import RequestOutcome
 from milena.protocol.types import TopicPartition
 
 T = TypeVar("T")
 U = TypeVar("U")
+MakeConsumer: TypeAlias = Callable[[Mapping[TopicPartition, int]], Awaitable[ChaosConsumer]]
 UNSURE: Final = RequestOutcome.UNKNOWN
 UNKNOWN: Final = Sent(UNSURE, error="an error that the adapter does not know")
 
@@ -66,7 +78,7 @@ class Contained:
         return ContainedProducer(self, await self.made("make a producer", make))
 
     async def consumer(self, positions: Mapping[TopicPartition, int]) -> ChaosConsumer:
-        return await ContainedConsumer.of(self, self._clients, positions)
+        return await ContainedConsumer.of(self, self._clients.consumer, positions)
 
     async def member(self, group: str, topics: Sequence[str]) -> ChaosMember:
         make = lambda: self._clients.member(group, topics)  # noqa: E731
@@ -94,20 +106,20 @@ class ContainedConsumer:
     """Implements ``ChaosConsumer``."""
 
     def __init__(
-        self, library: Contained, clients: Clients, positions: Mapping[TopicPartition, int], consumer: ChaosConsumer
+        self, library: Contained, make: MakeConsumer, positions: Mapping[TopicPartition, int], consumer: ChaosConsumer
     ) -> None:
         self._library = library
-        self._clients = clients
+        self._make = make
         self._positions = dict(positions)
         """The next offset of each partition after the returned records."""
         self._consumer = consumer
 
     @classmethod
     async def of(
-        cls, library: Contained, clients: Clients, positions: Mapping[TopicPartition, int]
+        cls, library: Contained, make: MakeConsumer, positions: Mapping[TopicPartition, int]
     ) -> ContainedConsumer:
-        consumer = await library.made("make a consumer", lambda: clients.consumer(positions))
-        return cls(library, clients, positions, consumer)
+        consumer = await library.made("make a consumer", lambda: make(positions))
+        return cls(library, make, positions, consumer)
 
     async def poll(self, seconds: float) -> Sequence[Got]:
         found = await self._library.contain("poll", self._consumer.poll(seconds), None)
@@ -116,9 +128,7 @@ class ContainedConsumer:
                 self._positions[got.partition] = got.offset + 1
             return found
         await self.close()
-        self._consumer = await self._library.made(
-            "make a consumer again", lambda: self._clients.consumer(self._positions)
-        )
+        self._consumer = await self._library.made("make a consumer again", lambda: self._make(self._positions))
         return ()
 
     async def end_of(self, partition: TopicPartition) -> tuple[int, int] | None:
@@ -180,3 +190,88 @@ class ContainedAdmin:
 
     async def close(self) -> None:
         await self._library.contain("close an admin client", self._admin.close(), None)
+
+
+def contained(clients: Clients) -> Contained:
+    """Return the library with its errors handled."""
+    return ContainedTransacting(clients) if isinstance(clients, TransactingClients) else Contained(clients)
+
+
+class ContainedTransacting(Contained):
+    """Implements ``Clients`` and ``TransactingClients``."""
+
+    def __init__(self, clients: Clients) -> None:
+        super().__init__(clients)
+        assert isinstance(clients, TransactingClients)
+        self._transacting: TransactingClients = clients
+        self.own_epochs = clients.own_epochs
+        self.fences_members = clients.fences_members
+
+    async def transactions(self, transactional_id: str, timeout: float) -> ChaosTransactions:
+        make = lambda: self._transacting.transactions(transactional_id, timeout)  # noqa: E731
+        return ContainedTransactions(self, await self.made("make a transactional producer", make))
+
+    async def committed_consumer(self, positions: Mapping[TopicPartition, int]) -> ChaosConsumer:
+        return await ContainedConsumer.of(self, self._transacting.committed_consumer, positions)
+
+    async def transformer(self, group: str, topics: Sequence[str]) -> ChaosTransformer:
+        make = lambda: self._transacting.transformer(group, topics)  # noqa: E731
+        return ContainedTransformer(self, make, await self.made("make a member with transactions", make))
+
+
+class ContainedTransactions:
+    """Implements ``ChaosTransactions``."""
+
+    def __init__(self, library: Contained, producer: ChaosTransactions) -> None:
+        self._library = library
+        self._producer = producer
+
+    async def init(self) -> bool:
+        return await self._library.contain("initialize", self._producer.init(), False)
+
+    async def begin(self) -> bool:
+        return await self._library.contain("begin a transaction", self._producer.begin(), False)
+
+    async def send(self, partition: TopicPartition, value: str) -> Sent:
+        return await self._library.contain("send in a transaction", self._producer.send(partition, value), UNKNOWN)
+
+    async def send_offsets(self, offsets: Mapping[TopicPartition, int], member: ChaosTransformer) -> bool:
+        assert isinstance(member, ContainedTransformer)
+        sending = self._producer.send_offsets(offsets, member.member)
+        return await self._library.contain("send offsets", sending, False)
+
+    async def commit(self) -> RequestOutcome:
+        return await self._library.contain("commit a transaction", self._producer.commit(), UNSURE)
+
+    async def abort(self) -> RequestOutcome:
+        return await self._library.contain("abort a transaction", self._producer.abort(), UNSURE)
+
+    async def close(self) -> None:
+        await self._library.contain("close a transactional producer", self._producer.close(), None)
+
+
+class ContainedTransformer:
+    """Implements ``ChaosTransformer``."""
+
+    def __init__(
+        self, library: Contained, make: Callable[[], Awaitable[ChaosTransformer]], member: ChaosTransformer
+    ) -> None:
+        self._library = library
+        self._make = make
+        self.member = member
+        """The library's member."""
+
+    @property
+    def session(self) -> str:
+        return self.member.session
+
+    async def poll(self, seconds: float) -> Sequence[Got]:
+        found = await self._library.contain("poll of a member with transactions", self.member.poll(seconds), None)
+        if found is not None:
+            return found
+        await self.close()
+        self.member = await self._library.made("make a member with transactions again", self._make)
+        return ()
+
+    async def close(self) -> None:
+        await self._library.contain("close a member with transactions", self.member.close(), None)

@@ -88,34 +88,38 @@ class KafkaPythonClients:
 
         async def make() -> KafkaPythonProducer:
             worker = Worker("kafka-python producer")
-            producer = await made(worker, lambda: _answered(KafkaProducer, settings), lambda one: one.close(timeout=0))
+            producer = await made(worker, lambda: answered(KafkaProducer, settings), lambda one: one.close(timeout=0))
             return KafkaPythonProducer(producer, worker, self._limits)
 
         return await RenewedProducer.of(make)
 
     async def consumer(self, positions: Mapping[TopicPartition, int]) -> KafkaPythonConsumer:
         worker = Worker("kafka-python consumer")
-        consumer = await made(worker, lambda: _answered(KafkaConsumer, self._reading()), _close_consumer)
-        await worker.call(_assign, consumer, positions)
+        consumer = await made(worker, lambda: answered(KafkaConsumer, self._reading()), close_consumer)
+        await worker.call(assign, consumer, positions)
         return KafkaPythonConsumer(consumer, worker, self._limits)
 
     async def member(self, group: str, topics: Sequence[str]) -> KafkaPythonMember:
-        settings = self._reading() | {
-            "group_id": group,
-            "session_timeout_ms": self._limits.session_ms,
-            "heartbeat_interval_ms": self._limits.session_ms // 6,
-            "partition_assignment_strategy": (RangePartitionAssignor,),
-        }
+        settings = self._member(self._reading(), group)
         worker = Worker("kafka-python member")
-        consumer = await made(worker, lambda: _answered(KafkaConsumer, settings), _close_consumer)
+        consumer = await made(worker, lambda: answered(KafkaConsumer, settings), close_consumer)
         member = KafkaPythonMember(consumer, worker, self._limits)
         await worker.call(consumer.subscribe, list(topics), listener=member.listener)
         return member
 
     async def admin(self) -> KafkaPythonAdmin:
         worker = Worker("kafka-python admin")
-        client = await made(worker, lambda: _answered(KafkaAdminClient, self._common), lambda one: one.close())
+        client = await made(worker, lambda: answered(KafkaAdminClient, self._common), lambda one: one.close())
         return KafkaPythonAdmin(client, worker, self._limits)
+
+    def _member(self, reading: Mapping[str, Any], group: str) -> dict[str, Any]:
+        return {
+            **reading,
+            "group_id": group,
+            "session_timeout_ms": self._limits.session_ms,
+            "heartbeat_interval_ms": self._limits.session_ms // 6,
+            "partition_assignment_strategy": (RangePartitionAssignor,),
+        }
 
     def _reading(self) -> dict[str, Any]:
         return self._common | {
@@ -129,7 +133,7 @@ class KafkaPythonClients:
         }
 
 
-def _answered(make: Callable[..., T], settings: dict[str, Any]) -> T | None:
+def answered(make: Callable[..., T], settings: dict[str, Any]) -> T | None:
     """Create a client; None if no broker answers. If the constructor raises, its sockets and thread are ended here."""
     clients: list[KafkaNetClient] = []
 
@@ -248,7 +252,7 @@ class _Reader:
         return [_got(record) for records in found.values() for record in records]
 
     async def close(self) -> None:
-        self._worker.call(_close_consumer, self._consumer)
+        self._worker.call(close_consumer, self._consumer)
         await self._worker.close(2 * self._request + 5)
 
 
@@ -263,13 +267,13 @@ def _got(record: Any) -> Got:
     )
 
 
-def _assign(consumer: Any, positions: Mapping[TopicPartition, int]) -> None:
+def assign(consumer: Any, positions: Mapping[TopicPartition, int]) -> None:
     consumer.assign([Place(*partition) for partition in positions])
     for partition, offset in positions.items():
         consumer.seek(Place(*partition), offset)
 
 
-def _close_consumer(consumer: Any) -> None:
+def close_consumer(consumer: Any) -> None:
     consumer.close(autocommit=False, timeout_ms=2000)
 
 
@@ -293,7 +297,7 @@ class KafkaPythonMember(_Reader):
 
     def __init__(self, consumer: Any, worker: Worker, limits: Limits) -> None:
         super().__init__(consumer, worker, limits)
-        self.listener = _Assignments()
+        self.listener = _Assignments(consumer)
         self._name = new_name("member")
         self._session = 0
 
@@ -323,14 +327,18 @@ class KafkaPythonMember(_Reader):
 class _Assignments(ConsumerRebalanceListener):  # type: ignore[misc]
     """Counts assignments."""
 
-    def __init__(self) -> None:
+    def __init__(self, consumer: Any) -> None:
         self.count = 0
+        self.membership: Any = None
+        """With which the current partitions were assigned."""
+        self._consumer = consumer
 
     def on_partitions_revoked(self, revoked: object) -> None:
         pass
 
     def on_partitions_assigned(self, assigned: object) -> None:
         self.count += 1
+        self.membership = self._consumer.group_metadata()
 
 
 def _raise_reported(errors: dict[str, dict[str, str]]) -> None:

@@ -23,7 +23,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from milena.lab.chaos.clients import Got, Sent
+from milena.lab.chaos.clients import ChaosTransformer, Got, Sent
 from milena.lab.histories.events import ACKS_ALL, RequestOutcome
 from milena.protocol.types import TopicPartition
 from milena.testing.chaos_clients import outcomes
@@ -43,6 +43,8 @@ class JavaClients:
 
     name = "java"
     can = frozenset({"produce", "consume", "group", "admin"})
+    own_epochs = True
+    fences_members = True
 
     def __init__(self, bootstrap: str, limits: Limits = Limits()) -> None:  # noqa: B008  # it is frozen
         self._limits = limits
@@ -80,8 +82,32 @@ class JavaClients:
             await self._host.make("consumer", self._reading(), positions=places, topics=[]), self._limits
         )
 
+    async def transactions(self, transactional_id: str, timeout: float) -> JavaTransactions:
+        settings = self._common | {
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": int(timeout * 1000),
+            "linger.ms": 2,
+            "delivery.timeout.ms": self._limits.delivery_ms,
+            "max.block.ms": self._limits.request_ms,
+            "buffer.memory": 16 * 1024 * 1024,
+        }
+        return JavaTransactions(await self._host.make("producer", settings), self._limits)
+
+    async def committed_consumer(self, positions: Mapping[TopicPartition, int]) -> JavaConsumer:
+        places = [[*partition, offset] for partition, offset in positions.items()]
+        settings = self._reading() | {"isolation.level": "read_committed"}
+        return JavaConsumer(await self._host.make("consumer", settings, positions=places, topics=[]), self._limits)
+
+    async def transformer(self, group: str, topics: Sequence[str]) -> JavaMember:
+        return await self._member(group, topics, {"isolation.level": "read_committed"})
+
     async def member(self, group: str, topics: Sequence[str]) -> JavaMember:
-        settings = self._reading() | {
+        return await self._member(group, topics, {})
+
+    async def _member(self, group: str, topics: Sequence[str], more: Mapping[str, str]) -> JavaMember:
+        settings = {
+            **self._reading(),
+            **more,
             "group.id": group,
             "group.protocol": "classic",
             "session.timeout.ms": self._limits.session_ms,
@@ -179,12 +205,50 @@ class JavaProducer:
         await self._client.close(self._limits.close)
 
 
+class JavaTransactions:
+    """Implements ``ChaosTransactions``. The outcome of a commit that fails is unknown, because the client repeats
+    EndTxn by itself; one that has timed out continues with the next call."""
+
+    def __init__(self, client: _Client, limits: Limits) -> None:
+        self._client = client
+        self._records = JavaProducer(client, limits)
+
+    async def init(self) -> bool:
+        return await self._did("init")
+
+    async def begin(self) -> bool:
+        return await self._did("begin")
+
+    async def send(self, partition: TopicPartition, value: str) -> Sent:
+        return await self._records.send(partition, None, value)
+
+    async def send_offsets(self, offsets: Mapping[TopicPartition, int], member: ChaosTransformer) -> bool:
+        assert isinstance(member, JavaMember)
+        places = [[*partition, offset] for partition, offset in offsets.items()]
+        return await self._did("offsets", offsets=places, group=member.polled_as)
+
+    async def commit(self) -> RequestOutcome:
+        return RequestOutcome.OK if await self._did("commit") else RequestOutcome.UNKNOWN
+
+    async def abort(self) -> RequestOutcome:
+        return RequestOutcome.OK if await self._did("abort") else RequestOutcome.UNKNOWN
+
+    async def _did(self, command: str, **request: Any) -> bool:
+        return "error" not in await self._client.ask(command, **request)
+
+    async def close(self) -> None:
+        """An open transaction stays open: the producer does not wait for anything."""
+        await self._client.close(0)
+
+
 class _Reader:
     def __init__(self, client: _Client, limits: Limits) -> None:
         self._client = client
         self._request = limits.request
         self._session = 0
         self._name = new_name("member")
+        self.polled_as: Sequence[str | int] = ()
+        """The group, generation and member id with which the last records were polled."""
         self._poll = Polling(lambda seconds: asyncio.ensure_future(self._read(seconds)))
 
     async def poll(self, seconds: float) -> Sequence[Got]:
@@ -198,6 +262,7 @@ class _Reader:
         found = [Got((topic, number), *rest) for topic, number, *rest in answer["records"]]
         if found:
             self._session = answer["assignment"]
+            self.polled_as = answer.get("group", ())
         return found
 
     async def close(self) -> None:

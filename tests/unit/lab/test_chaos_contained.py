@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from milena.lab.chaos.clients import Got, Sent
+from milena.lab.chaos.clients import Got, Sent, TransactingClients
 from milena.lab.histories.events import RequestOutcome
 from milena.protocol.types import TopicPartition
 from milena.testing.chaos_clients import contained
@@ -144,3 +144,39 @@ def test_a_library_that_raises_nothing_is_not_reported() -> None:
     library = Contained(Sound())
     assert asyncio.run(work()) == Sent(RequestOutcome.OK, 3)
     assert library.report() == ""
+
+
+class BrokenTransactions(Broken):
+    """The same, with transactions."""
+
+    own_epochs = True
+    fences_members = True
+
+    async def transactions(self, transactional_id: str, timeout: float) -> Any:
+        return self._make()
+
+    committed_consumer = Broken.consumer
+    transformer = Broken.member
+    init = begin = send_offsets = abort = Broken.fail
+
+
+def test_calls_of_transactions_fail_or_are_unknown_after_exceptions_of_a_library() -> None:
+    async def work() -> list[tuple[str, int]]:
+        producer = await library.transactions("id", 1.0)
+        member = await library.transformer("group", ["plain"])
+        assert not await producer.init()
+        assert not await producer.begin()
+        assert not await producer.send_offsets({PLACE: 1}, member)
+        assert (await producer.send(PLACE, "value")).outcome is RequestOutcome.UNKNOWN
+        assert await producer.commit() is RequestOutcome.UNKNOWN
+        assert await producer.abort() is RequestOutcome.UNKNOWN
+        await producer.close()
+        return [(member.session, got.offset) for _ in range(4) for got in await member.poll(0)]
+
+    library = contained.ContainedTransacting(BrokenTransactions())
+    assert asyncio.run(work()) == [("member 2", 0), ("member 3", 0)]
+
+
+def test_a_library_without_transactions_is_not_asked_for_them() -> None:
+    assert not isinstance(contained.contained(Broken()), TransactingClients)
+    assert isinstance(contained.contained(BrokenTransactions()), TransactingClients)

@@ -19,6 +19,7 @@ from milena.lab.histories.events import Event, Invoke, Poll, RequestOutcome, Sen
 from milena.lab.histories.faults import Effect, Fault, Kind
 from milena.lab.histories.parts import Demands
 from milena.lab.histories.progress import Stall, Unjudged
+from milena.lab.histories.transactions.events import CommittedPoll, TransactionalSend, TransactionEnd
 from tests.fixtures.properties import examples
 
 OK, UNKNOWN = RequestOutcome.OK, RequestOutcome.UNKNOWN
@@ -41,6 +42,24 @@ def test_rates_are_counted_by_library_and_second() -> None:
     assert slots.reads == {"clients": [0, 0, 0], "java": [0, 2, 0]}
     assert slots.latency["max"] == [pytest.approx(0.7), None, pytest.approx(1.8)]
     assert dict(figures.operations) == {("write", "ok"): 3, ("write", "unknown"): 1, ("poll", "ok"): 2}
+
+
+def test_operations_of_transactions_are_counted_by_outcome() -> None:
+    figures = Figures()
+    history: list[Event] = [
+        TransactionalSend(("t", 0), "v", "t 1", 1, 2, OK, 0),
+        TransactionEnd("t 1", True, 2, 3, UNKNOWN),
+        TransactionEnd("t 2", False, 3, 4, OK),
+        CommittedPoll(("t", 0), "r", 4, ((0, "v"),)),
+    ]
+    for event in history:
+        figures.add(event)
+    assert dict(figures.operations) == {
+        ("write in a transaction", "ok"): 1,
+        ("commit of a transaction", "unknown"): 1,
+        ("abort", "ok"): 1,
+        ("poll with read_committed", "ok"): 1,
+    }
 
 
 def test_a_long_run_has_wider_slots_and_the_same_rates() -> None:

@@ -20,6 +20,10 @@ def report(place: str, **about: object) -> dict[str, Any]:
             {"operation": "write", "outcome": "ok", "count": 3000},
             {"operation": "write", "outcome": "unknown", "count": 7},
             {"operation": "poll", "outcome": "ok", "count": 100},
+            {"operation": "commit of a transaction", "outcome": "ok", "count": 1200},
+            {"operation": "commit of a transaction", "outcome": "unknown", "count": 8},
+            {"operation": "abort", "outcome": "ok", "count": 90},
+            {"operation": "write in a transaction", "outcome": "ok", "count": 5000},
         ],
         "anomalies": {one.value: 0 for one in Anomaly} | {Anomaly.EPOCH_ORDER.value: None},
         "controls": {},
@@ -52,6 +56,13 @@ def test_the_first_table_compares_totals_of_both_runs() -> None:
     assert found["latency of writes in the median second: p50, p99"] == ["1.0 ms, 5.0 ms"] * 2
     assert found["of them seen"] == ["4"] * 2
     assert found["seconds without a write, over all partitions (at most)"] == ["6"] * 2
+
+
+def test_the_first_table_counts_transactions_by_their_outcome() -> None:
+    found = rows(report("processes"), report("kafka"))
+    assert found["transactions: commits acknowledged, refused, of unknown outcome"] == ["1,200, 0, 8"] * 2
+    assert found["transactions: aborts acknowledged, of unknown outcome"] == ["90, 0"] * 2
+    assert found["records in transactions acknowledged"] == ["5,000"] * 2
 
 
 def test_anomalies_are_in_jepsens_terms() -> None:

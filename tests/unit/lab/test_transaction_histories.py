@@ -15,6 +15,7 @@ from milena.lab.histories.events import Event, Invoke, Void
 from milena.lab.histories.files import judge_file
 from milena.lab.histories.invocations import completed
 from milena.lab.histories.transactions.cycles import cycles
+from milena.lab.histories.transactions.delayed_requests import UNANSWERED
 from milena.lab.histories.transactions.events import (
     CommittedPoll,
     FinalCommitted,
@@ -323,6 +324,68 @@ def test_a_transaction_that_has_timed_out_may_be_aborted_again() -> None:
 def test_a_producer_that_was_initialized_at_the_same_time_is_not_known_to_be_fenced() -> None:
     inits = [ProducerInit("a", "a, 1", -3, -1), ProducerInit("a", "a, 2", -2, -1)]
     assert check([*inits, *written(), log(ONE, "t@0"), log(OTHER, "t@0")]) == []
+
+
+SHARED_EPOCH: Event = ProducerInit("a", "a, 1", -9, -8, own_epochs=False)
+SLOW_END: list[Event] = [begin("s", -7), end("s", -6, commit=False, outcome=UNKNOWN)]
+"""A transaction before ``written``, whose EndTxn may still arrive."""
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "a record of an aborted transaction was read",
+        "a record is visible whose commit was refused",
+        "a committed transaction is visible in one partition only",
+        "a record was read and is not visible in the end",
+    ],
+)
+def test_a_delayed_request_may_change_a_transaction_with_the_same_epoch(case: str) -> None:
+    anomaly, history = CASES[case]
+    found = check([SHARED_EPOCH, *SLOW_END, *history])
+    assert {one.anomaly for one in found} == {Anomaly.DELAYED_REQUEST} and not any(one.fails for one in found)
+    assert found[0].text.startswith(anomaly.value) or len(found) > 1
+    for untouched in ([SHARED_EPOCH, *history], [*SLOW_END, *history]):
+        assert anomaly in counts(check(untouched))
+        assert Anomaly.DELAYED_REQUEST not in counts(check(untouched))
+
+
+def test_a_slow_end_may_have_a_delayed_request_and_an_answered_one_has_none() -> None:
+    anomaly, history = CASES["a record of an aborted transaction was read"]
+    for seconds, expected in ((UNANSWERED + 0.5, Anomaly.DELAYED_REQUEST), (UNANSWERED - 0.5, anomaly)):
+        former: list[Event] = [begin("s", -7), TransactionEnd("s", True, -6, -6 + seconds, OK)]
+        assert set(counts(check([SHARED_EPOCH, *former, *history]))) == {expected}
+
+
+def test_a_delayed_request_of_another_producer_changes_nothing() -> None:
+    anomaly, history = CASES["a record of an aborted transaction was read"]
+    other: list[Event] = [begin("s", -7, "a, 0"), end("s", -6, outcome=UNKNOWN)]
+    inits: list[Event] = [ProducerInit("a", "a, 0", -11, -10, own_epochs=False), SHARED_EPOCH]
+    assert anomaly in counts(check([*inits, *other, *history]))
+
+
+def test_writes_of_a_fenced_producer_are_never_excused_as_delayed() -> None:
+    newer = ProducerInit("a", "a, 2", 0.2, 0.4, own_epochs=False)
+    history: list[Event] = [SHARED_EPOCH, newer, *SLOW_END, *written(outcome=FAILED), log(ONE, "t@0"), log(OTHER)]
+    assert Anomaly.FENCED_WRITE in counts(check(history))
+
+
+def test_offsets_of_a_transaction_that_a_delayed_request_may_have_ended_are_not_judged() -> None:
+    for case in (
+        "outputs are visible, and the offset is not committed",
+        "a record was read before its transaction was ended",
+    ):
+        anomaly, history = CASES[case]
+        producers = {one.producer for one in history if isinstance(one, TransactionBegin)}
+        before: list[Event] = []
+        for producer in sorted(producers):
+            before += [
+                ProducerInit(producer, producer, -9, -8, own_epochs=False),
+                begin(f"s {producer}", -7, producer),
+                end(f"s {producer}", -6, commit=False, outcome=UNKNOWN),
+            ]
+        assert anomaly in counts(check(history))
+        assert anomaly not in counts(check([*before, *history]))
 
 
 def test_records_that_were_deleted_are_not_missing() -> None:

@@ -16,6 +16,7 @@ from milena.lab.histories.keyed import FullRead, KeyedWrite
 from milena.lab.histories.machine import MachineStall, SessionTimeout
 from milena.lab.histories.progress import Stall
 from milena.lab.histories.seen import BrokerSeen, PartitionSeen
+from milena.lab.histories.transactions.events import CommittedPoll, TransactionalSend, TransactionEnd
 
 SLOTS: Final = 1800
 """The most points of a plot: a longer run has slots of more than a second."""
@@ -98,6 +99,12 @@ class Figures:
             case FullRead():
                 self.operations["full read", "ok"] += 1
                 self._read(KEYED, event.ended, len(event.found))
+            case TransactionalSend():
+                self.operations["write in a transaction", event.outcome.value] += 1
+            case TransactionEnd():
+                self.operations["commit of a transaction" if event.commit else "abort", event.outcome.value] += 1
+            case CommittedPoll():
+                self.operations["poll with read_committed", "ok"] += 1
             case Fault() if event.effect is not Effect.OMITTED:
                 self.faults.append(event)
             case MachineStall():

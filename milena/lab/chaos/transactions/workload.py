@@ -92,7 +92,8 @@ class TransactionWorkload:
         self._pace = pace
         self._number = 0
         self._ids = [f"{clients.name}/independent {number}" for number in range(INDEPENDENT)]
-        self._chain_ids = [f"{clients.name}/chain {number}" for number in range(CHAINS)]
+        chains = CHAINS if clients.fences_members else 0
+        self._chain_ids = [f"{clients.name}/chain {number}" for number in range(chains)]
 
     def all(self) -> list[Coroutine[object, object, None]]:
         """Return the producers and chains."""
@@ -149,12 +150,13 @@ class TransactionWorkload:
         if not await producing.transactions.init():
             await producing.transactions.close()
             return None
-        self._journal.note(ProducerInit(transactional_id, producing.name, begun, self._journal.now()))
+        epochs = self._clients.own_epochs
+        self._journal.note(ProducerInit(transactional_id, producing.name, begun, self._journal.now(), epochs))
         return producing
 
     async def _transact(self, producing: Producing, *, sure: bool = False) -> bool:
         """Run one transaction. ``sure``: commit it at once. Return whether the producer can continue."""
-        name = self._begin(producing)
+        name = await self._begin(producing)
         if name is None:
             return False
         slow = not sure and self._random.below(6) == 0
@@ -167,9 +169,9 @@ class TransactionWorkload:
             return await self._commit(producing, name)
         return await self._abort(producing, name)
 
-    def _begin(self, producing: Producing) -> str | None:
+    async def _begin(self, producing: Producing) -> str | None:
         name = producing.next_transaction()
-        if not producing.transactions.begin():
+        if not await producing.transactions.begin():
             return None
         self._journal.note(TransactionBegin(name, producing.name, self._journal.now()))
         return name
@@ -219,7 +221,7 @@ class TransactionWorkload:
 
     async def _linger(self, producing: Producing) -> None:
         """Continue after a newer producer has taken over, or die with an open transaction."""
-        name = self._begin(producing)
+        name = await self._begin(producing)
         if name is not None:
             await self._send_some(producing, name)
             if self._random.below(2):
@@ -255,7 +257,7 @@ class TransactionWorkload:
 
     async def _transform(self, producing: Producing, member: ChaosTransformer, records: Sequence[Got]) -> bool:
         """Write each record to the target, and commit, all in one transaction. Return whether that succeeded."""
-        name = self._begin(producing)
+        name = await self._begin(producing)
         if name is None:
             return False
         self._note(f"{producing.name}, {member.session}", records, name)

@@ -23,6 +23,8 @@ class ProducerInit:
     producer: str
     begun: float
     ended: float
+    own_epochs: bool = True
+    """Each of its transactions has an epoch of its own, so that delayed requests have no effect (KIP-890)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,8 @@
   transaction has processed the same records.
 - **write cycle** (G0, and cycles that need a write-write edge): legal in Kafka, where transactions do not lock
   partitions. It is counted and does not fail a run.
+- **effect of a delayed request**: one of these, of a transaction that a late request of an earlier one may
+  have changed (``delayed_requests``). It is counted and does not fail a run either.
 
 **phantom**, **duplicate**, **inconsistent offsets**, **poll skip** and **non-monotonic poll** are as for other
 partitions (``checker``), among the visible records.
@@ -37,6 +39,7 @@ from milena.lab.histories.events import Event, Void
 from milena.lab.histories.group_events import RequestOutcome
 from milena.lab.histories.transactions.committed_reads import CommittedReads, OpenFrom
 from milena.lab.histories.transactions.cycles import cycles
+from milena.lab.histories.transactions.delayed_requests import exposed
 from milena.lab.histories.transactions.events import (
     CommittedPoll,
     FinalCommitted,
@@ -52,6 +55,8 @@ from milena.lab.histories.transactions.exactly_once import Processed, disagreeme
 from milena.protocol.types import OFFSETS_TOPIC, TRANSACTION_TOPIC, TopicPartition
 
 Finding: TypeAlias = tuple[str, str, str]
+FENCED: Final = "write of a fenced producer"
+DELAYED: Final = "effect of a delayed request"
 WHERE: Final = "transactions"
 """Where an anomaly is that belongs to no single partition, group or transactional id."""
 
@@ -100,6 +105,8 @@ class TransactionRules:
         """(transaction, partition, value) of each record that a transaction has processed."""
         self._timeouts: list[InitTimeout] = []
         self._voids: list[Void] = []
+        self._exposed: frozenset[str] = frozenset()
+        """The transactions that a delayed request may have changed."""
 
     def add(self, event: Event) -> None:
         """Add an event; those of other parts are ignored."""
@@ -146,12 +153,16 @@ class TransactionRules:
         for void in self._voids:
             if void.partition in self._partitions:
                 self._partitions[void.partition].voided(void)
+        inits = [init for inits in self._inits.values() for init in inits]
+        shared = {init.producer for init in inits if not init.own_epochs}
+        self._exposed = exposed(self._transactions.values(), shared)
         yield from self._never_sent()
         yield from self._stuck()
         fenced = self._fenced_from()
         for one in self._transactions.values():
             if not self._is_void(one):
-                yield from self._of_transaction(one, fenced.get(one.producer, inf))
+                for found in self._of_transaction(one, fenced.get(one.producer, inf)):
+                    yield self._finding(one, *found)
         yield from self._gone()
         yield from self._of_partitions()
         yield from self._of_groups()
@@ -207,18 +218,24 @@ class TransactionRules:
 
     # -- one transaction
 
+    def _finding(self, one: Transaction, anomaly: str, where: str, text: str) -> Finding:
+        """Return the finding. A delayed request can cause it, except for requests of a fenced producer."""
+        if one.name in self._exposed and anomaly != FENCED:
+            return DELAYED, where, f"{anomaly}: {text}"
+        return anomaly, where, text
+
     def _of_transaction(self, one: Transaction, fenced: float) -> Iterator[Finding]:
         seen = [write for write in one.writes if self._is_seen(write)]
         missing = [write for write in one.writes if self._is_missing(write)] if one.may_commit else []
         commit = one.commit
         if commit is not None and commit.begun > fenced:
             text = f"{one.name} was committed at {commit.begun:.3f}; its producer was fenced at {fenced:.3f}"
-            yield "write of a fenced producer", WHERE, text
+            yield FENCED, WHERE, text
         for write in seen:
             where, at = _name(write.partition), self._offset_of(write)
             if write.begun > fenced:
                 text = f"{write.value} at {at} was sent at {write.begun:.3f}; its producer was fenced at {fenced:.3f}"
-                yield "write of a fenced producer", where, text
+                yield FENCED, where, text
             elif not one.may_commit:
                 yield "aborted read", where, f"{write.value} at {at}: {one.name} was not committed"
         for write in missing if commit is not None else ():
@@ -238,7 +255,7 @@ class TransactionRules:
                 unjudged = one.commit is None or write.outcome is not RequestOutcome.OK
                 if unjudged and one.may_commit and not self._is_void(one):
                     text = f"{value} was read at {offset} and is not visible"
-                    yield "lost committed write", _name(partition), text
+                    yield self._finding(one, "lost committed write", _name(partition), text)
 
     # -- partitions
 
@@ -247,7 +264,8 @@ class TransactionRules:
         for write in self._sends.values():
             one, offset = self._transactions[write.transaction], self._offset_of(write)
             reads = self._partition(write.partition)
-            if offset >= 0 and one.open_until > -inf and not self._is_void(one) and not reads.is_void(write.begun):
+            unjudged = one.name in self._exposed or self._is_void(one) or reads.is_void(write.begun)
+            if offset >= 0 and one.open_until > -inf and not unjudged:
                 opens.setdefault(write.partition, []).append(OpenFrom(offset, one.open_until, one.name))
         for partition, reads in self._partitions.items():
             for name, text in reads.violations():
@@ -276,7 +294,7 @@ class TransactionRules:
 
     def _took_effect(self, name: str) -> bool | None:
         one = self._transactions[name]
-        if self._is_void(one):
+        if self._is_void(one) or name in self._exposed:
             return None
         if one.commit is not None or any(map(self._is_seen, one.writes)):
             return True

@@ -23,6 +23,7 @@ import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.consumer.CloseOptions;
+import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -109,6 +110,13 @@ public class ChaosClients {
         return new TopicPartition(node.get(0).asText(), node.get(1).asInt());
     }
 
+    static Map<TopicPartition, OffsetAndMetadata> offsets(JsonNode request) {
+        Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
+        for (JsonNode place : request.get("offsets"))
+            offsets.put(partition(place), new OffsetAndMetadata(place.get(2).asLong()));
+        return offsets;
+    }
+
     static Duration seconds(JsonNode request) {
         return Duration.ofMillis((long) (request.get("seconds").asDouble() * 1000));
     }
@@ -193,9 +201,29 @@ public class ChaosClients {
             producer = new KafkaProducer<>(config, new StringSerializer(), new StringSerializer());
         }
 
-        /** {@code taken}: whether the producer had taken the record. It had not if the callback comes out of send itself. */
+        /** Of a record, {@code taken}: whether the producer had taken it. It had not if the callback comes out of send itself. */
         @Override
         public ObjectNode perform(JsonNode request) {
+            switch (request.get("do").asText()) {
+                case "init" -> producer.initTransactions();
+                case "begin" -> producer.beginTransaction();
+                case "offsets" -> sendOffsets(request);
+                case "commit" -> producer.commitTransaction();
+                case "abort" -> producer.abortTransaction();
+                default -> {
+                    return send(request);
+                }
+            }
+            return JSON.createObjectNode();
+        }
+
+        void sendOffsets(JsonNode request) {
+            JsonNode group = request.get("group");
+            producer.sendOffsetsToTransaction(offsets(request), new ConsumerGroupMetadata(group.get(0).asText(),
+                group.get(1).asInt(), group.get(2).asText(), Optional.empty()));
+        }
+
+        ObjectNode send(JsonNode request) {
             JsonNode place = request.get("partition");
             try {
                 producer.send(new ProducerRecord<>(place.get(0).asText(), place.get(1).asInt(), text(request.get("key")),
@@ -245,18 +273,17 @@ public class ChaosClients {
                     ArrayNode records = answer.putArray("records");
                     for (ConsumerRecord<String, String> record : consumer.poll(seconds(request))) add(records.addArray(), record);
                     answer.put("assignment", assignments);
+                    if (assignments > 0) {
+                        ConsumerGroupMetadata group = consumer.groupMetadata();
+                        answer.putArray("group").add(group.groupId()).add(group.generationId()).add(group.memberId());
+                    }
                 }
                 case "ends" -> {
                     List<TopicPartition> one = List.of(partition(request.get("partition")));
                     answer.put("begin", consumer.beginningOffsets(one, seconds(request)).get(one.get(0)));
                     answer.put("end", consumer.endOffsets(one, seconds(request)).get(one.get(0)));
                 }
-                case "commit" -> {
-                    Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
-                    for (JsonNode place : request.get("offsets"))
-                        offsets.put(partition(place), new OffsetAndMetadata(place.get(2).asLong()));
-                    consumer.commitSync(offsets, seconds(request));
-                }
+                case "commit" -> consumer.commitSync(offsets(request), seconds(request));
                 default -> throw new IllegalArgumentException(request.toString());
             }
             return answer;

@@ -24,7 +24,7 @@ Jepsen's workload for Kafka:
   series (a group, or a reader and its successors) continued after a record that none of them read, or ended before it.
   (A reader may start, or be reset, where DeleteRecords asked a log to start: only its leader may have deleted records.)
 - **unseen**: an acknowledged record is in the log of a partition that was read to its end, and no reader has read it.
-  (If its promises are void, readers may have been at a higher offset of another log.)
+  (If its promises are void, or DeleteRecords was to delete it, readers may have been further on in another log.)
 - **log start**: a log begins after the offset that an ``AllowedDeletion`` permits.
 - **epoch order**: leader epochs decrease along a log. **gap**: offsets are missing in a log that must be dense.
 - **topic**: a topic is not as it was acknowledged, or exists although no client created it.

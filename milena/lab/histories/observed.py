@@ -292,6 +292,8 @@ class Observed:
             send = self._sends.get(value)
             if not self._reader or value in self._read or send is None or send.outcome is not RequestOutcome.OK:
                 continue
+            if offset < self._deletion_requested_before:
+                continue  # readers may have been at a leader that had deleted it (``_was_reset``)
             if not self._is_void(send, offset) and not self._is_in_hole(offset):
                 yield "unseen", f"{value} at {offset} was not read"
 

@@ -213,6 +213,15 @@ def test_a_reader_may_start_where_only_a_former_leader_has_deleted() -> None:
     assert "internal poll skip: t-0: r read 3 after 0; v1 is at 1" in texts(*history, at_once, deleted)
 
 
+def test_no_reader_needs_to_see_records_that_a_former_leader_has_deleted() -> None:
+    sends = [send(number, number) for number in range(3)]
+    rest: list[Event] = [Poll(PARTITION, "r", 6, ((2, "v2"),), "r"), log(0, 1, 2)]
+    unseen = ["unseen: t-0: v0 at 0 was not read", "unseen: t-0: v1 at 1 was not read"]
+    assert texts(*sends, *rest)[1:] == unseen
+    assert texts(*sends, *rest, AllowedDeletion(PARTITION, 1, "DeleteRecords"))[1:] == unseen[1:]
+    assert texts(*sends, *rest, AllowedDeletion(PARTITION, 2, "DeleteRecords")) == []
+
+
 def unknown(number: int, lane: str = "p, id 1", *, ended: float = 9.0) -> Send:
     return Send(PARTITION, f"v{number}", number, ended, RequestOutcome.UNKNOWN, lane=lane)
 

@@ -23,28 +23,27 @@ def main() -> int:
     for path, tests in MODULES.items():
         if options.only in path:
             wanted.setdefault(tests, []).append(path)
-    unexplained, stale, count = 0, 0, 0
+    unexplained, stale, count = list[str](), list[str](), 0
     for tests, paths in wanted.items():
         for result in _in_process(paths, tests, sample, options.seed):
             count += len(result.met)
             unexplained += _print_survivors(result)
-            for name in _stale(result, sample):
-                stale += 1
-                print(f"  no survivor any more: {name}", flush=True)
-    print(f"{count} mutants, {unexplained} survivors without a reason, {stale} reasons without a survivor")
+            stale += _stale(result, sample)
+    for name in unexplained:
+        print(f"failed: {name}: no test fails, and no reason is given")
+    for name in stale:
+        print(f"failed: {name}: the reason is outdated, no such mutant survives")
+    print(f"{count} mutants, {len(unexplained)} survivors without a reason, {len(stale)} reasons without a survivor")
     return 1 if unexplained or stale else 0
 
 
-def _print_survivors(result: Result) -> int:
-    """Print the survivors of a module with their reasons; returns how many have no reason."""
-    path, unexplained = result.path, 0
+def _print_survivors(result: Result) -> list[str]:
+    """Print the survivors of a module with their reasons; returns those without a reason."""
+    path = result.path
     print(f"{path}: {len(result.met)} mutants, {len(result.survivors)} survive, {result.seconds:.0f} s", flush=True)
     for name in result.survivors:
-        reason = REASONS.get(name)
-        unexplained += reason is None
-        print(f"  {name.removeprefix(path + ': ')}", flush=True)
-        print(f"      {reason or 'NO TEST FAILS, AND NO REASON IS GIVEN'}", flush=True)
-    return unexplained
+        print(f"  {name.removeprefix(path + ': ')}\n      {REASONS.get(name, 'no reason is given')}", flush=True)
+    return [name for name in result.survivors if name not in REASONS]
 
 
 def _stale(result: Result, sample: int | None) -> list[str]:

@@ -1,8 +1,8 @@
 """``make test-all``: suites by name, side by side on all cores, and a table of results.
 
 A failed suite does not end the run. At most five failed tests of a suite are run once more, alone, and so is a failed
-program of a suite that runs alone; those that pass then are listed as flaky at the end. The exit code is 1 if a suite
-failed.
+program of a suite that runs alone; those that pass then are listed as flaky at the end, and the causes of each failure
+after them, a line for each. The exit code is 1 if a suite failed.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tests.run.reruns import run_pytest
-from tests.run.suites import ENGINE, ROOT, Suite, command_line, missing, suites
+from tests.run.causes import causes, notices
+from tests.run.reruns import Ran, run_pytest
+from tests.run.suites import ENGINE, PYTEST, ROOT, Suite, command_line, missing, suites
 
 LOGS: Final = ROOT / ".cache" / "test-all"
 FORM: Final = "MILENA_PURE"
@@ -41,7 +42,8 @@ class Run:
     until: float | None
     rows: list[str] = field(default_factory=list)
     flaky: list[str] = field(default_factory=list)
-    failed: bool = False
+    failed: list[str] = field(default_factory=list)
+    """The causes of failures, each with its suite."""
     _printing: threading.Lock = field(default_factory=threading.Lock)
 
     def suite(self, suite: Suite) -> None:
@@ -57,30 +59,33 @@ class Run:
             return
         began = time.monotonic()
         path = LOGS / f"{suite.name}.log"
-        with path.open("w") as log:
+        with path.open("w+") as log:
             results = [self._command(suite, words, log.fileno()) for words in suite.commands]
         with self._printing:
             print(f"== {suite.name}: {suite.about}\n{path.read_text(errors='replace')}", flush=True)
-        self.failed |= FAILED in results
         unusual = [result for result in results if result != OK]
         self._note(suite, time.monotonic() - began, FAILED if FAILED in results else unusual[0] if unusual else OK)
 
     def _command(self, suite: Suite, words: Sequence[str], output: int) -> str:
-        """Return the result of the command: ``OK``, ``FAILED`` or one of ``RESULTS``."""
+        """Return the result of the command: ``OK``, ``FAILED`` or one of ``RESULTS``. ``output`` can be read, too."""
         form = {FORM: "0"} if self.compiled and suite.built else {}
         environment = {**os.environ, **form, **suite.variables}
         command = command_line(words, self.workers)
         os.write(output, f"$ {' '.join(words)}\n".encode())
-        if words[0] == "pytest":
-            code, flaky = run_pytest(command, environment, output)
-            self.flaky += flaky
-            return FAILED if code else OK
-        code = _run(command, environment, output)
-        if code == 1 and suite.alone and not _run(command, environment, output):
-            self.flaky.append(" ".join(words))
-            return OK
-        named = [text for (program, meant), text in RESULTS.items() if program in words and code == meant]
-        return named[0] if named else FAILED if code else OK
+        begin = os.lseek(output, 0, os.SEEK_CUR)
+        if PYTEST in words:
+            ran = run_pytest(command, environment, output)
+        else:
+            ran = _run(command, environment, output)
+            if ran.code == 1 and suite.alone and not _run(command, environment, output).code:
+                ran = Ran(0, [" ".join(words)], [])
+        self.flaky += ran.flaky
+        named = [text for (program, code), text in RESULTS.items() if program in words and ran.code == code]
+        if named or not ran.code:
+            return named[0] if named else OK
+        printed = os.pread(output, os.lseek(output, 0, os.SEEK_CUR) - begin, begin).decode(errors="replace")
+        self.failed += [f"{suite.name}: {cause}" for cause in causes(ran.code, ran.failed, printed)]
+        return FAILED
 
     def _note(self, suite: Suite, seconds: float, result: str) -> None:
         row = f"{suite.name:12} {seconds:5.0f} s  {result}"
@@ -89,8 +94,9 @@ class Run:
             print(f"-- {row}", flush=True)
 
 
-def _run(command: Sequence[str], environment: Mapping[str, str], output: int) -> int:
-    return subprocess.run(command, cwd=ROOT, env=environment, stdout=output, stderr=output, check=False).returncode
+def _run(command: Sequence[str], environment: Mapping[str, str], output: int) -> Ran:
+    done = subprocess.run(command, cwd=ROOT, env=environment, stdout=output, stderr=output, check=False)
+    return Ran(done.returncode, [], [])
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -114,12 +120,11 @@ def main(arguments: Sequence[str]) -> int:
     finally:
         if (ROOT / ENGINE / "docker.pid").exists():
             subprocess.run([sys.executable, ".ci/containers.py", "stop", ENGINE], cwd=ROOT, check=False)
-    print("== results", *run.rows, sep="\n")
-    print(*(f"flaky: {name} failed, then passed alone" for name in run.flaky), sep="\n")
+    print("== results", *run.rows, *notices(run.flaky, run.failed), sep="\n")
     if options.short:
         names = " ".join(suite.name for suite in chosen)
         print(f"the same sample again: make test-all SHORT=1 SAMPLE={sample} ONLY='{names}'")
-    return int(run.failed)
+    return int(bool(run.failed))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from xml.etree import ElementTree
 
 FEW: Final = 5
@@ -15,8 +15,17 @@ FEW: Final = 5
 FAILED: Final = 1  # pytest.ExitCode.TESTS_FAILED
 
 
-def run_pytest(command: Sequence[str], environment: Mapping[str, str], output: int | None) -> tuple[int, list[str]]:
-    """Return pytest's exit code, 0 if all that failed passed alone, and the names of these flaky tests.
+class Ran(NamedTuple):
+    """``code``: pytest's exit code, 0 if all that failed passed alone. ``flaky``: the tests that failed and then passed
+    alone; ``failed``: those that did not."""
+
+    code: int
+    flaky: list[str]
+    failed: list[str]
+
+
+def run_pytest(command: Sequence[str], environment: Mapping[str, str], output: int | None) -> Ran:
+    """Run a command that ends with pytest's options.
 
     ``output`` is the descriptor of the file that takes what pytest prints; None: the standard output.
     """
@@ -25,12 +34,15 @@ def run_pytest(command: Sequence[str], environment: Mapping[str, str], output: i
         code = subprocess.run(cached, env=environment, stdout=output, stderr=output, check=False).returncode
         failed = failures(Path(folder))
         if code != FAILED or not 1 <= len(failed) <= FEW or _stops_early(command):
-            return code, []
+            return Ran(code, [], failed)
         report = Path(folder) / "rerun.xml"
         again = [*cached, "--last-failed", "-n", "0", f"--junitxml={report}"]
         subprocess.run(again, env=environment, stdout=output, stderr=output, check=False)
+        left = [name for name in failures(Path(folder)) if name in failed]
         # A test that is skipped, or not found any more, has not passed.
-        return (0, failed) if passed(report) == len(failed) else (code, [])
+        if passed(report) + len(left) < len(failed):
+            return Ran(code, [], failed)
+        return Ran(code if left else 0, [name for name in failed if name not in left], left)
 
 
 def _stops_early(command: Sequence[str]) -> bool:

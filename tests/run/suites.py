@@ -100,7 +100,7 @@ def suites(*, short: bool, sample: str) -> list[Suite]:
         Suite(
             "containers",
             "the image and the compose file",
-            ((PYTHON, ".ci/containers.py", "run", ENGINE, PYTEST, "tests/containers", "-q", "-rs", *share(50)),),
+            ((PYTHON, ".ci/containers.py", "run", ENGINE, PYTEST, "tests/containers", "-q", *share(50)),),
             needs=("nft", "debootstrap"),
             folders=("containers",),
         ),

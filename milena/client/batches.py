@@ -10,15 +10,7 @@ from dataclasses import dataclass, field
 from milena.protocol.records.batch import BatchView, Codec
 from milena.protocol.records.record_cursor import Header
 from milena.protocol.records.records import BatchBuilder, iter_records
-from milena.protocol.types import ProducerEpoch, ProducerId
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerIdAndEpoch:
-    """The producer id and epoch of an idempotent producer."""
-
-    producer_id: ProducerId
-    epoch: ProducerEpoch
+from milena.protocol.types import ProducerIdAndEpoch
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, Protocol
 
-from milena.client.batches import ProducerIdAndEpoch
 from milena.client.cluster import Cluster
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.protocol.types import ProducerEpoch, ProducerId
+from milena.protocol.types import NO_PRODUCER_ID, ProducerEpoch, ProducerId, ProducerIdAndEpoch
 
 if TYPE_CHECKING:
     from milena.protocol.apis import InitProducerIdResponse
 
-NO_PRODUCER_ID: Final = -1
 REFUSED_SEQUENCE: Final = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from milena.client.batches import Lane, PendingBatch, Produced, ProducerIdAndEpoch
+from milena.client.batches import Lane, PendingBatch, Produced
 from milena.client.cluster import Cluster
 from milena.client.identities import REFUSED_SEQUENCE, IdempotentIdentities, Identities
 from milena.node.links.outgoing import ChannelError, Unreachable
@@ -26,6 +26,7 @@ from milena.protocol.requests.produce import (
     decode_produce_response,
     encode_produce_request,
 )
+from milena.protocol.types import ProducerIdAndEpoch
 
 BATCH_BYTES: Final = 256 << 10
 BUFFER_BYTES: Final = 32 << 20

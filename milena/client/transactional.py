@@ -19,9 +19,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from milena.client.batches import Produced, ProducerIdAndEpoch
+from milena.client.batches import Produced
 from milena.client.cluster import BrokerView, Cluster
-from milena.client.identities import NO_PRODUCER_ID, identity_of
+from milena.client.identities import identity_of
 from milena.client.membership import GROUP_KEY, TRANSACTION_KEY, GroupMetadata, by_topic, coordinator_of
 from milena.client.producer import BATCH_BYTES, OutcomeUnknown, Producer
 from milena.node.links.outgoing import Channel, ChannelError
@@ -31,7 +31,12 @@ from milena.protocol.features import TRANSACTION_VERSION
 from milena.protocol.records.compression import Codec
 from milena.protocol.records.record_cursor import Header
 from milena.protocol.requests import messages
-from milena.protocol.types import ProducerEpoch, ProducerId, TopicPartition
+from milena.protocol.types import (
+    NO_PRODUCER,
+    NO_PRODUCER_ID,
+    ProducerIdAndEpoch,
+    TopicPartition,
+)
 
 if TYPE_CHECKING:
     from milena.protocol.apis import (
@@ -44,7 +49,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-NO_IDENTITY: Final = ProducerIdAndEpoch(ProducerId(NO_PRODUCER_ID), ProducerEpoch(-1))
 NEWEST_WITHOUT_ADDING: Final = 11
 """The last version of Produce that does not add the partition to the transaction (KIP-890)."""
 NEWEST_ADD_PARTITIONS: Final = 3
@@ -123,7 +127,7 @@ class TransactionalProducer:
     ) -> None:
         self.transactional_id = transactional_id
         self.state = State.UNINITIALIZED
-        self.identity = NO_IDENTITY
+        self.identity = NO_PRODUCER
         """The producer id and epoch of the current transaction."""
         self._cluster = cluster
         self._clock = cluster.runtime.clock
@@ -156,7 +160,7 @@ class TransactionalProducer:
         """Obtain the producer id and epoch. It fences earlier producers with this transactional id and ends their
         transaction. Returns them."""
         self._require("init", State.UNINITIALIZED)
-        self.identity = await self._init_producer_id(NO_IDENTITY)
+        self.identity = await self._init_producer_id(NO_PRODUCER)
         self._adds = self._version_two()
         self.state = State.READY
         return self.identity

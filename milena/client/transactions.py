@@ -11,14 +11,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from milena.client.admin import RETRIED, TIMEOUT_MS, ask_until_ready
-from milena.client.batches import ProducerIdAndEpoch
 from milena.client.cluster import BrokerView, Cluster
-from milena.client.identities import NO_PRODUCER_ID, identity_of
+from milena.client.identities import identity_of
 from milena.client.membership import TRANSACTION_KEY, by_topic, coordinator_of
 from milena.node.links.outgoing import only
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.protocol.types import TopicPartition
+from milena.protocol.types import NO_PRODUCER_ID, ProducerIdAndEpoch, TopicPartition
 
 if TYPE_CHECKING:
     from milena.protocol.apis import (

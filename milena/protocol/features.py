@@ -55,6 +55,10 @@ _INTERNAL_VERSIONS: Final = (
 )
 """Release, number of its first supported internal version, level of that version."""
 
+EPOCH_BUMP_VERSION: Final = 2
+"""From this level of ``transaction.version`` on each transaction has its own producer epoch (KIP-890,
+``TransactionVersion.supportsEpochBump``)."""
+
 METADATA_TRANSACTIONS: Final = 13
 """3.6-IV1: Begin, End and AbortTransaction records."""
 CONTROLLER_REGISTRATION: Final = 15

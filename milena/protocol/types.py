@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NewType, TypeAlias
+from typing import Final, NamedTuple, NewType, TypeAlias
 from uuid import UUID
 
 Offset = NewType("Offset", int)
@@ -19,6 +19,20 @@ TopicPartition: TypeAlias = tuple[str, int]
 """A topic's name and the number of a partition."""
 NodeId = NewType("NodeId", int)
 ProducerId = NewType("ProducerId", int)
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    """A producer id with one of its epochs."""
+
+    producer_id: ProducerId
+    epoch: ProducerEpoch
+
+
+NO_PRODUCER_ID: Final = ProducerId(-1)
+NO_PRODUCER_EPOCH: Final = ProducerEpoch(-1)
+NO_PRODUCER: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+LAST_PRODUCER_EPOCH: Final = ProducerEpoch(2**15 - 1)
+"""The last epoch of a producer id. Only a coordinator uses it, to fence the producer with the epoch before."""
 
 ZERO_UUID: Final = UUID(int=0)
 METADATA_TOPIC: Final = "__cluster_metadata"

@@ -8,7 +8,6 @@ import asyncio
 import pytest
 
 from milena.broker.transactions import late as late_transactions
-from milena.client.batches import ProducerIdAndEpoch
 from milena.client.cluster import Cluster
 from milena.client.transactional import TransactionalProducer
 from milena.lab.cluster import CONTROLLER, SimulatedCluster, host_of
@@ -17,7 +16,7 @@ from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records.records import Record, build_batch
 from milena.protocol.requests.produce import ProduceRequest, decode_produce_response, encode_produce_request
-from milena.protocol.types import ProducerEpoch
+from milena.protocol.types import ProducerEpoch, ProducerIdAndEpoch
 from tests.simulation.steps import until
 from tests.simulation.transactional import (
     ID,

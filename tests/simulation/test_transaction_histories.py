@@ -14,14 +14,14 @@ import pytest
 from milena.broker.apis import write_txn_markers
 from milena.broker.groups.transactional_offsets import TransactionalOffsets
 from milena.broker.transactions import decisions
-from milena.broker.transactions.model import ProducerIdAndEpoch, Transaction
+from milena.broker.transactions.model import Transaction
 from milena.broker.transactions.shard import Shard
 from milena.lab.histories.checker import Anomaly, check, counts
 from milena.lab.histories.events import RequestOutcome
 from milena.lab.histories.transactions.events import CommittedPoll, ProducerInit, TransactionEnd, TransactionOffsets
 from milena.lab.world.trace import quiet_logs
 from milena.protocol.errors import ErrorCode
-from milena.protocol.types import TopicPartition
+from milena.protocol.types import ProducerIdAndEpoch, TopicPartition
 from milena.storage.log.unified_log import UnifiedLog
 from tests.simulation.transaction_runs import history_of
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from milena.broker.transactions.model import ProducerIdAndEpoch, fenced_code
+from milena.broker.transactions.model import fenced_code
 from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.protocol.types import OFFSETS_TOPIC, ProducerEpoch
+from milena.protocol.types import OFFSETS_TOPIC, ProducerEpoch, ProducerIdAndEpoch
 
 if TYPE_CHECKING:
     from milena.broker.controller_link.auto_create import AutoCreation

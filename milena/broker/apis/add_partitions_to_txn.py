@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from milena.broker.transactions.model import EPOCH_BUMP_VERSION, ProducerIdAndEpoch, fenced_code
+from milena.broker.transactions.model import fenced_code
 from milena.node.api import RequestContext
 from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.features import EPOCH_BUMP_VERSION
 from milena.protocol.records.hashing import hashing_units
-from milena.protocol.types import ProducerEpoch, TopicPartition
+from milena.protocol.types import ProducerEpoch, ProducerIdAndEpoch, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

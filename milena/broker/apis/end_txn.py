@@ -10,10 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from milena.broker.transactions.decisions import NoProducerIds
-from milena.broker.transactions.model import EPOCH_BUMP_VERSION, NO_PRODUCER, ProducerIdAndEpoch, fenced_code
+from milena.broker.transactions.model import fenced_code
 from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.protocol.types import ProducerEpoch
+from milena.protocol.features import EPOCH_BUMP_VERSION
+from milena.protocol.types import NO_PRODUCER, ProducerEpoch, ProducerIdAndEpoch
 
 if TYPE_CHECKING:
     from milena.broker.transactions.coordinator import TransactionCoordinator

@@ -10,11 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from milena.broker.transactions.decisions import NoProducerIds
-from milena.broker.transactions.model import NO_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch, fenced_code
+from milena.broker.transactions.model import fenced_code
 from milena.node.api import RequestContext
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests.messages import get
-from milena.protocol.types import ProducerEpoch, ProducerId
+from milena.protocol.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerEpoch, ProducerId, ProducerIdAndEpoch
 
 if TYPE_CHECKING:
     from milena.broker.controller_link.producer_ids import ProducerIds
@@ -37,8 +37,8 @@ def handle(
     node: Needs, ctx: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponseFields | Awaitable[InitProducerIdResponseFields | None] | None:
     producer_id = ProducerId(get(request, "producer_id", NO_PRODUCER_ID))
-    epoch = ProducerEpoch(get(request, "producer_epoch", NO_EPOCH))
-    if (producer_id == NO_PRODUCER_ID) != (epoch == NO_EPOCH):
+    epoch = ProducerEpoch(get(request, "producer_epoch", NO_PRODUCER_EPOCH))
+    if (producer_id == NO_PRODUCER_ID) != (epoch == NO_PRODUCER_EPOCH):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a request must have both a producer id and an epoch, or neither")
     transactional_id = request.transactional_id
     if transactional_id is None:

@@ -13,10 +13,10 @@ from milena.broker.groups.shard import Shard
 from milena.broker.groups.transactional_offsets import TransactionalOffsets
 from milena.protocol.cooperative import Cooperative
 from milena.protocol.records import coordinator_records as records
-from milena.protocol.records.batch import NO_PRODUCER_ID, BatchView
+from milena.protocol.records.batch import BatchView
 from milena.protocol.records.control_records import AbortMarker, CommitMarker, control_of
 from milena.protocol.records.records import Record, iter_records
-from milena.protocol.types import ProducerId, TopicPartition
+from milena.protocol.types import NO_PRODUCER_ID, ProducerId, TopicPartition
 
 
 def load(log: ReadableLog, shard: Shard) -> Cooperative[None]:

@@ -18,10 +18,10 @@ from milena.broker.transactions.verification import Operation, PartitionErrors, 
 from milena.config.node_config import NodeConfig
 from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.protocol.records.batch import HEADER_SIZE
+from milena.protocol.records.batch import HEADER_SIZE, NO_SEQUENCE
 from milena.protocol.types import ProducerId, TopicPartition
 from milena.runtime.clock import Clock
-from milena.storage.state.producer_state import NO_GUARD, NO_SEQUENCE, VerificationGuard
+from milena.storage.state.producer_state import NO_GUARD, VerificationGuard
 
 FIRST_PAUSE: Final = 0.125
 """The first pause before a retry, as a part of the longest one. Pauses double."""

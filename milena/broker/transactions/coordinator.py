@@ -12,21 +12,13 @@ from milena.broker.coordinators.partition_log import PartitionLog
 from milena.broker.transactions import decisions
 from milena.broker.transactions.loading import load
 from milena.broker.transactions.markers import MarkerWork
-from milena.broker.transactions.model import (
-    EPOCH_BUMP_VERSION,
-    NO_PRODUCER,
-    NO_TIMEOUT,
-    Done,
-    ProducerDone,
-    ProducerIdAndEpoch,
-    Transaction,
-    TransactionSettings,
-)
+from milena.broker.transactions.model import NO_TIMEOUT, Done, ProducerDone, Transaction, TransactionSettings
 from milena.broker.transactions.shard import Shard
 from milena.protocol.cooperative import Cooperative
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.features import EPOCH_BUMP_VERSION
 from milena.protocol.records.transaction_records import TransactionState
-from milena.protocol.types import LeaderEpoch, ProducerId, TopicPartition
+from milena.protocol.types import NO_PRODUCER, LeaderEpoch, ProducerId, ProducerIdAndEpoch, TopicPartition
 from milena.runtime.context import Runtime
 from milena.runtime.limited_log import LimitedLog
 from milena.runtime.tasks import Tasks

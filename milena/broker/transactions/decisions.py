@@ -14,23 +14,20 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from milena.broker.transactions.model import (
-    EPOCH_BUMP_VERSION,
-    EXHAUSTED_EPOCH,
-    LAST_EPOCH,
-    NO_EPOCH,
-    NO_PARTITIONS,
-    NO_PRODUCER_ID,
-    NO_TIME,
-    PREPARED,
-    SETTLED,
-    ProducerIdAndEpoch,
-    Transaction,
-)
+from milena.broker.transactions.model import EXHAUSTED_EPOCH, NO_PARTITIONS, NO_TIME, PREPARED, SETTLED, Transaction
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.features import EPOCH_BUMP_VERSION
 from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.records.transaction_records import TransactionState
-from milena.protocol.types import ProducerEpoch, ProducerId, TopicPartition
+from milena.protocol.types import (
+    LAST_PRODUCER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    ProducerEpoch,
+    ProducerId,
+    ProducerIdAndEpoch,
+    TopicPartition,
+)
 
 
 class NoProducerIds(KafkaError):
@@ -72,7 +69,7 @@ def init_producer_id(
     if busy:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
     if present is None:
-        present = Transaction(next_id(), NO_EPOCH, timeout_ms, TransactionState.EMPTY, now_ms)
+        present = Transaction(next_id(), NO_PRODUCER_EPOCH, timeout_ms, TransactionState.EMPTY, now_ms)
     if expected is not None and not _may_continue(present, expected):
         raise KafkaError(ErrorCode.PRODUCER_FENCED)
     if present.state is TransactionState.ONGOING:
@@ -82,7 +79,7 @@ def init_producer_id(
             # Kafka's coordinator throws an IllegalStateException here.
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the epochs of the producer id are exhausted")
         producer_id, epoch = next_id(), ProducerEpoch(0)
-        last_epoch = NO_EPOCH if expected is None else present.epoch
+        last_epoch = NO_PRODUCER_EPOCH if expected is None else present.epoch
     else:
         producer_id = present.producer_id
         epoch, last_epoch = _bumped(present, None if expected is None else expected.epoch)
@@ -102,7 +99,7 @@ def init_producer_id(
 
 def _may_continue(present: Transaction, expected: ProducerIdAndEpoch) -> bool:
     return (
-        present.epoch == NO_EPOCH
+        present.epoch == NO_PRODUCER_EPOCH
         or expected.producer_id == present.producer_id
         or (expected.producer_id == present.previous_producer_id and expected.epoch >= EXHAUSTED_EPOCH)
     )
@@ -112,8 +109,8 @@ def _bumped(present: Transaction, expected: ProducerEpoch | None) -> tuple[Produ
     """The next epoch and the last one. A request that is repeated with the last epoch gets the present one again."""
     bumped = ProducerEpoch(present.epoch + 1)
     if expected is None:
-        return bumped, NO_EPOCH
-    if present.epoch in (NO_EPOCH, expected):
+        return bumped, NO_PRODUCER_EPOCH
+    if present.epoch in (NO_PRODUCER_EPOCH, expected):
         return bumped, present.epoch
     if expected == present.last_epoch:
         return present.epoch, present.last_epoch
@@ -241,7 +238,9 @@ def abort_by_coordinator(present: Transaction, *, next_id: NextId, version: int,
         return _prepare_with_next_epoch(
             present, commit=False, next_id=next_id, start_ms=present.start_ms, now_ms=now_ms
         )
-    fenced = replace(present, epoch=ProducerEpoch(min(present.epoch + 1, LAST_EPOCH)), last_epoch=NO_EPOCH)
+    fenced = replace(
+        present, epoch=ProducerEpoch(min(present.epoch + 1, LAST_PRODUCER_EPOCH)), last_epoch=NO_PRODUCER_EPOCH
+    )
     return _prepare(fenced, commit=False, now_ms=now_ms)
 
 
@@ -256,7 +255,7 @@ def _prepare_with_next_epoch(
     following = replace(
         present,
         state=_prepared(commit),
-        epoch=ProducerEpoch(min(present.epoch + 1, LAST_EPOCH)),
+        epoch=ProducerEpoch(min(present.epoch + 1, LAST_PRODUCER_EPOCH)),
         last_epoch=present.epoch,
         next_producer_id=next_id() if present.is_exhausted else NO_PRODUCER_ID,
         start_ms=start_ms,

@@ -19,23 +19,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records.transaction_records import TransactionState
-from milena.protocol.types import ProducerEpoch, ProducerId, TopicPartition
+from milena.protocol.types import (
+    LAST_PRODUCER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    ProducerEpoch,
+    ProducerId,
+    ProducerIdAndEpoch,
+    TopicPartition,
+)
 
-NO_PRODUCER_ID: Final = ProducerId(-1)
-NO_EPOCH: Final = ProducerEpoch(-1)
 NO_TIME: Final = -1
-LAST_EPOCH: Final = ProducerEpoch(2**15 - 1)
-"""The last epoch of a producer id. Only a coordinator uses it, to fence the producer with the epoch before."""
-EXHAUSTED_EPOCH: Final = ProducerEpoch(LAST_EPOCH - 1)
+EXHAUSTED_EPOCH: Final = ProducerEpoch(LAST_PRODUCER_EPOCH - 1)
 """The last epoch that a client gets: after it the transactional id gets another producer id."""
 NO_TIMEOUT: Final = 2**31 - 1
 """The timeout of a transaction with two-phase commit, which is never aborted by the coordinator (KIP-939)."""
-EPOCH_BUMP_VERSION: Final = 2
-"""From this transaction version on each transaction has its own producer epoch (KIP-890)."""
 
 Partitions: TypeAlias = Mapping[TopicPartition, None]
 """Partitions in the order in which they were added. Never changed: a state and its successor may share one."""
@@ -48,17 +50,6 @@ SETTLED: Final = frozenset({TransactionState.EMPTY, TransactionState.COMPLETE_CO
 """No transaction is open. Only such transactional ids expire."""
 
 
-class ProducerIdAndEpoch(NamedTuple):
-    """A producer id with one of its epochs."""
-
-    producer_id: ProducerId
-    epoch: ProducerEpoch
-
-
-NO_PRODUCER: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_EPOCH)
-"""In error responses, and in those of clients below transaction version 2."""
-
-
 def fenced_code(error: ErrorCode, version: int, fenced_since: int) -> ErrorCode:
     """The error code in a response of ``version``. Clients below version ``fenced_since`` of the API do not know
     PRODUCER_FENCED and get INVALID_PRODUCER_EPOCH (KIP-588)."""
@@ -67,7 +58,8 @@ def fenced_code(error: ErrorCode, version: int, fenced_since: int) -> ErrorCode:
 
 
 ProducerDone: TypeAlias = Callable[[ErrorCode, ProducerIdAndEpoch], None]
-"""Receives the result of InitProducerId or EndTxn."""
+"""Receives the result of InitProducerId or EndTxn. The producer is NO_PRODUCER with an error, and of EndTxn for clients
+below transaction version 2."""
 Done: TypeAlias = Callable[[ErrorCode], None]
 
 
@@ -81,7 +73,7 @@ class Transaction:
 
     producer_id: ProducerId
     epoch: ProducerEpoch
-    """NO_EPOCH until the first InitProducerId is committed."""
+    """NO_PRODUCER_EPOCH until the first InitProducerId is committed."""
     timeout_ms: int
     state: TransactionState
     update_ms: int
@@ -89,7 +81,7 @@ class Transaction:
     start_ms: int = NO_TIME
     """The time at which the first partition of the present or last transaction was added."""
     partitions: Partitions = field(default_factory=lambda: NO_PARTITIONS)
-    last_epoch: ProducerEpoch = NO_EPOCH
+    last_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
     """The epoch before the last bump, with which a client may repeat its request. It is not in the log."""
     previous_producer_id: ProducerId = NO_PRODUCER_ID
     """The producer id before the last transition."""

@@ -17,7 +17,7 @@ from typing import Final, TypedDict
 
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.crc import crc32c
-from milena.protocol.types import LeaderEpoch, Offset, ProducerEpoch, ProducerId
+from milena.protocol.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, LeaderEpoch, Offset, ProducerEpoch, ProducerId
 
 HEADER_SIZE: Final = 61
 """Bytes of a batch before its records."""
@@ -27,8 +27,6 @@ MAGIC: Final = 2
 
 FIRST_OFFSET: Final = Offset(0)
 NO_TIMESTAMP: Final = -1
-NO_PRODUCER_ID: Final = ProducerId(-1)
-NO_PRODUCER_EPOCH: Final = ProducerEpoch(-1)
 NO_SEQUENCE: Final = -1
 NO_LEADER_EPOCH: Final = LeaderEpoch(-1)
 

@@ -16,14 +16,13 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple, Protocol
 
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.features import EPOCH_BUMP_VERSION
 from milena.protocol.invariants import BrokenInvariant
-from milena.protocol.types import Offset, ProducerEpoch, ProducerId
+from milena.protocol.records.batch import NO_SEQUENCE
+from milena.protocol.types import LAST_PRODUCER_EPOCH, Offset, ProducerEpoch, ProducerId
 
 BATCHES_KEPT: Final = 5
-NO_SEQUENCE: Final = -1
 NO_EPOCH: Final = ProducerEpoch(-1)
-LAST_EPOCH: Final = (1 << 15) - 1
-EPOCH_PER_TRANSACTION: Final = 2
 """The transaction version from which on each transaction has an epoch of its own (KIP-890)."""
 _SEQUENCES: Final = 1 << 31
 
@@ -307,8 +306,8 @@ class ProducerState:
             return
         _check_epoch(entry, marker.producer_id, marker.producer_epoch)
         if (
-            transaction_version >= EPOCH_PER_TRANSACTION
-            and marker.producer_epoch == entry.epoch != LAST_EPOCH
+            transaction_version >= EPOCH_BUMP_VERSION
+            and marker.producer_epoch == entry.epoch != LAST_PRODUCER_EPOCH
             and entry.txn_first_offset is not None
         ):
             raise KafkaError(

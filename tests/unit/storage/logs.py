@@ -10,11 +10,11 @@ from uuid import UUID
 
 from milena.config.node_config import NodeConfig
 from milena.config.topic_config import TopicConfig
-from milena.protocol.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Codec, iter_batches
+from milena.protocol.records.batch import NO_SEQUENCE, Codec, iter_batches
 from milena.protocol.records.control_records import AbortMarker, CommitMarker, control_batch
 from milena.protocol.records.records import Record, build_batch, iter_records
 from milena.protocol.records.validation import Origin
-from milena.protocol.types import LeaderEpoch, Offset, ProducerEpoch, ProducerId
+from milena.protocol.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, LeaderEpoch, Offset, ProducerEpoch, ProducerId
 from milena.runtime.clock import Timer
 from milena.runtime.disk import Disk
 from milena.runtime.files import RealDisk

@@ -17,7 +17,7 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.records import Record, build_batch
 from milena.protocol.requests import messages
 from milena.protocol.requests.produce import ProduceRequest, decode_produce_response, encode_produce_request
-from milena.protocol.types import ProducerEpoch, ProducerId, TopicPartition
+from milena.protocol.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerEpoch, ProducerId, TopicPartition
 
 if TYPE_CHECKING:
     from milena.protocol.apis import (
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
         TxnOffsetCommitResponse,
     )
 
-NO_ID: Final = ProducerId(-1)
-NO_EPOCH: Final = ProducerEpoch(-1)
 NEWEST: Final = 2
 """The newest transaction version."""
 BEFORE: Final[Mapping[ApiKey, int]] = {
@@ -63,8 +61,8 @@ class ScenarioProducer:
 
     transactional_id: str
     version: int = NEWEST
-    producer_id: ProducerId = NO_ID
-    epoch: ProducerEpoch = NO_EPOCH
+    producer_id: ProducerId = NO_PRODUCER_ID
+    epoch: ProducerEpoch = NO_PRODUCER_EPOCH
     sequences: dict[TopicPartition, int] = field(default_factory=dict)
     added: set[TopicPartition] = field(default_factory=set)
     """The partitions that the client has added to its transaction (transaction versions 0 and 1)."""
@@ -92,7 +90,7 @@ class ScenarioProducer:
 
     def init(self, timeout_ms: int, *, continues: bool) -> Send:
         """InitProducerId. ``continues``: with the present producer id and epoch (KIP-360)."""
-        producer_id, epoch = (self.producer_id, self.epoch) if continues else (NO_ID, NO_EPOCH)
+        producer_id, epoch = (self.producer_id, self.epoch) if continues else (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
         async def send(channel: Channel) -> Answer:
             response: InitProducerIdResponse = await self._request(

@@ -10,9 +10,10 @@ from milena.broker.groups import store
 from milena.broker.groups.model import CommittedOffset
 from milena.protocol.cooperative import run_now
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.records.batch import NO_SEQUENCE
 from milena.protocol.records.control_records import EndMarkerRequest
 from milena.protocol.types import ProducerEpoch, ProducerId, TopicPartition
-from milena.storage.state.producer_state import NO_GUARD, NO_SEQUENCE, VerificationGuard
+from milena.storage.state.producer_state import NO_GUARD, VerificationGuard
 from tests.unit.broker.fixtures import OTHER, led_by
 from tests.unit.broker.groups.coordinators import Coordinated
 

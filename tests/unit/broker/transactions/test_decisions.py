@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from milena.broker.transactions import decisions
-from milena.broker.transactions.model import NO_TIMEOUT, ProducerIdAndEpoch, Transaction
+from milena.broker.transactions.model import NO_TIMEOUT, Transaction
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.records.transaction_records import TransactionState
+from milena.protocol.types import ProducerIdAndEpoch
 from tests.unit.broker.transactions.worlds import A, B, Ids, producer, transaction
 
 NOW = 9_000

@@ -14,12 +14,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from milena.broker.coordinators import coordinator as coordinators
 from milena.broker.transactions.loading import Loader
-from milena.broker.transactions.model import NO_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch, Transaction
+from milena.broker.transactions.model import Transaction
 from milena.broker.transactions.shard import RETRY_SECONDS
 from milena.protocol.cooperative import run_now
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.transaction_records import TransactionState
-from milena.protocol.types import ProducerEpoch
+from milena.protocol.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerEpoch, ProducerIdAndEpoch
 from milena.runtime.limited_log import LimitedLog
 from milena.runtime.logging import get_logger
 from tests.fixtures.properties import examples
@@ -194,7 +194,7 @@ class Interleavings(RuleBasedStateMachine):
         # A commit after the timeout is noticed at the next wait.
         self.bench.clock.advance(RETRY_SECONDS)
         memory = {
-            name: replace(found, last_epoch=NO_EPOCH)
+            name: replace(found, last_epoch=NO_PRODUCER_EPOCH)
             for name, found in self.transactions.shard("x").transactions.items()
         }
         assert _without_tags(memory) == _without_tags(read(self.log.batches[: self.log.high_watermark]))

@@ -7,12 +7,12 @@ from itertools import count
 
 from milena.broker.transactions.decisions import NoProducerIds
 from milena.broker.transactions.loading import load
-from milena.broker.transactions.model import ProducerIdAndEpoch, Transaction
+from milena.broker.transactions.model import Transaction
 from milena.broker.transactions.shard import Shard
 from milena.protocol.cooperative import run_now
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records.transaction_records import TransactionState
-from milena.protocol.types import ProducerEpoch, ProducerId, TopicPartition
+from milena.protocol.types import ProducerEpoch, ProducerId, ProducerIdAndEpoch, TopicPartition
 from milena.runtime.limited_log import LimitedLog
 from milena.runtime.logging import get_logger
 from tests.unit.broker.groups.hand_log import HandLog

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from milena.client.attempts import COORDINATOR_LOST, Attempts, Next
 from milena.client.batches import Produced
 from milena.client.cluster import BrokerView, Cluster
 from milena.client.identities import identity_of
@@ -75,12 +76,6 @@ BATCH_ENDS_THE_PRODUCER: Final = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
         ErrorCode.UNSUPPORTED_VERSION,
     }
-)
-HAS_NO_EFFECT: Final = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
-"""Retriable errors of a coordinator that has changed nothing. After any other one a request may still take effect:
-NOT_COORDINATOR also means that its leadership ended after it had written the record."""
-COORDINATOR_LOST: Final = frozenset(
-    {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT}
 )
 
 
@@ -390,28 +385,22 @@ class TransactionalProducer:
 
     async def _ask(self, kind: int, key: str, ask: Callable[[Channel], Awaitable[T]]) -> T:
         """Return the answer of a coordinator; retries. Raises OutcomeUnknown, TransactionFailed."""
-        deadline = self._clock.monotonic() + self._max_block
-        attempt = 0
-        uncertain = False
+        attempts = Attempts(self._clock.monotonic() + self._max_block)
         while True:
             try:
-                channel = await self._coordinator(kind, key)
-                return await ask(channel)
+                return await ask(await self._coordinator(kind, key))
             except ChannelError as broken:
-                error, uncertain = KafkaError(ErrorCode.NETWORK_EXCEPTION, str(broken)), True
-                self._coordinators.pop((kind, key), None)
+                error = KafkaError(ErrorCode.NETWORK_EXCEPTION, str(broken))
             except KafkaError as refused:
                 error = refused
-                if not retriable(error.code):
-                    fatal = error.code in ENDS_THE_PRODUCER
-                    raise self._fail(error, fatal=fatal, uncertain=uncertain) from None
-                uncertain = uncertain or error.code not in HAS_NO_EFFECT
-                if error.code in COORDINATOR_LOST:
-                    self._coordinators.pop((kind, key), None)
-            if self._clock.monotonic() >= deadline:
+            if error.code in COORDINATOR_LOST:
+                self._coordinators.pop((kind, key), None)
+            following = attempts.after(error, self._clock.monotonic())
+            if following is Next.REFUSED:
+                raise self._fail(error, fatal=error.code in ENDS_THE_PRODUCER, uncertain=attempts.uncertain)
+            if following is Next.TIMED_OUT:
                 raise OutcomeUnknown(error.code, f"transactional id {self.transactional_id!r}: {error.message}")
-            await self._cluster.pause(attempt)
-            attempt += 1
+            await self._cluster.pause(attempts.failed - 1)
 
     async def _coordinator(self, kind: int, key: str) -> Channel:
         """The channel to a coordinator, connected. Raises KafkaError, ChannelError."""

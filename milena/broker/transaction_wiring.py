@@ -139,5 +139,5 @@ def _verification(
         leader = None if partition is None else image.brokers.get(partition.leader)
         return None if leader is None or leader.fenced else leader.id
 
-    questions = TransactionVerification(broker.runtime, tasks, links, leader_of, VerificationMeters(broker.metrics))
-    return BrokerVerification(broker.runtime.clock, questions, lambda: broker.config)
+    verification = TransactionVerification(broker.runtime, tasks, links, leader_of, VerificationMeters(broker.metrics))
+    return BrokerVerification(broker.runtime.clock, verification, lambda: broker.config)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from milena.client.cluster import Cluster
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.protocol.types import NO_PRODUCER_ID, ProducerEpoch, ProducerId, ProducerIdAndEpoch
+from milena.protocol.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerEpoch, ProducerId, ProducerIdAndEpoch
 
 if TYPE_CHECKING:
     from milena.protocol.apis import InitProducerIdResponse
@@ -64,7 +64,7 @@ class IdempotentIdentities:
                     transactional_id=None,
                     transaction_timeout_ms=0,
                     producer_id=NO_PRODUCER_ID,
-                    producer_epoch=-1,
+                    producer_epoch=NO_PRODUCER_EPOCH,
                 )
                 self._current = identity_of(response)
             return self._current

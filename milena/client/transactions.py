@@ -17,7 +17,7 @@ from milena.client.membership import TRANSACTION_KEY, by_topic, coordinator_of
 from milena.node.links.outgoing import only
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.protocol.types import NO_PRODUCER_ID, ProducerIdAndEpoch, TopicPartition
+from milena.protocol.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdAndEpoch, TopicPartition
 
 if TYPE_CHECKING:
     from milena.protocol.apis import (
@@ -277,7 +277,7 @@ async def fence_producer(cluster: Cluster, transactional_id: str) -> ProducerIdA
             transactional_id=transactional_id,
             transaction_timeout_ms=TIMEOUT_MS,
             producer_id=NO_PRODUCER_ID,
-            producer_epoch=-1,
+            producer_epoch=NO_PRODUCER_EPOCH,
         )
         return identity_of(response)
 

@@ -241,7 +241,7 @@ class _Produce:
             self._ctx.proceed(self._run_verified(verification), size)
 
         if self._ctx.wait(size):
-            verification.ask(verified)
+            verification.ask_coordinator(verified)
 
     def _run_verified(self, verification: BatchVerification) -> Cooperative[None]:
         """``run`` with the result of the verification. Without a connection nothing is appended."""

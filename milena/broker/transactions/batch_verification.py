@@ -134,7 +134,7 @@ class BrokerVerification:
             _drop_unknown(lambda: partition, producer_id, guard, error)
             then(error)
 
-        self.coordinators.ask(transactional_id, producer_id, epoch, [asked], operation, answered)
+        self.coordinators.add_or_verify(transactional_id, producer_id, epoch, [asked], operation, answered)
 
 
 class BatchVerification:
@@ -170,7 +170,7 @@ class BatchVerification:
         self._sequences[position] = sequence
 
     def begin(self, budget: YieldBudget | None) -> Cooperative[bool]:
-        """Begin the verification in all partitions. Returns whether the coordinator must be asked (``ask``)."""
+        """Begin the verification in all partitions. Returns whether ``ask_coordinator`` has to follow."""
         services = self._services
         if not services.is_enabled and not self._operation.adds:
             return False
@@ -194,7 +194,7 @@ class BatchVerification:
             self.guards[position] = guard
             self._partitions[position] = partition.topic, partition.index
 
-    def ask(self, done: Callable[[], None]) -> None:
+    def ask_coordinator(self, done: Callable[[], None]) -> None:
         """Ask the coordinator about the batches that need it. ``done`` is called when ``guards`` and ``errors`` are
         complete, possibly within this call."""
         self._ask(list(self.guards), done)
@@ -208,7 +208,7 @@ class BatchVerification:
             self._answered(positions, errors, done)
 
         partitions = list(dict.fromkeys(self._partitions[position] for position in positions))
-        self._services.coordinators.ask(
+        self._services.coordinators.add_or_verify(
             self._transactional_id, self._producer_id, self._epoch, partitions, self._operation, answered
         )
 

@@ -71,7 +71,7 @@ class Links(Protocol):
     async def version(self, broker: NodeId, key: ApiKey) -> int: ...
 
 
-class Question:
+class PendingVerification:
     """Partitions of a transaction that are to be verified, or added to it. ``done`` is called once."""
 
     __slots__ = ("_done", "_errors", "_left", "began", "epoch", "operation", "producer_id", "transactional_id")
@@ -96,14 +96,14 @@ class Question:
         self._left = count
         self._done: Final = done
 
-    def is_same_transaction(self, other: Question) -> bool:
+    def is_same_transaction(self, other: PendingVerification) -> bool:
         return (self.producer_id, self.epoch, self.operation.adds) == (
             other.producer_id,
             other.epoch,
             other.operation.adds,
         )
 
-    def is_older(self, other: Question) -> bool:
+    def is_older(self, other: PendingVerification) -> bool:
         """Whether ``other`` has a newer epoch of the same producer."""
         return self.producer_id == other.producer_id and self.epoch < other.epoch
 
@@ -133,12 +133,12 @@ class Question:
 
 
 class _Part:
-    """Up to MAX_PARTITIONS partitions of a question."""
+    """Up to MAX_PARTITIONS partitions of a verification."""
 
-    __slots__ = ("partitions", "question")
+    __slots__ = ("partitions", "verification")
 
-    def __init__(self, question: Question, partitions: Sequence[TopicPartition]) -> None:
-        self.question = question
+    def __init__(self, verification: PendingVerification, partitions: Sequence[TopicPartition]) -> None:
+        self.verification = verification
         self.partitions = partitions
 
 
@@ -173,7 +173,7 @@ class TransactionVerification:
         self._meters = meters
         self._coordinators: dict[NodeId, _Coordinator] = {}
 
-    def ask(
+    def add_or_verify(
         self,
         transactional_id: str,
         producer_id: ProducerId,
@@ -185,21 +185,23 @@ class TransactionVerification:
         """Ask the coordinator whether all of ``partitions`` are in the open transaction, or add them to it. ``done``
         gets the errors."""
         began = self._clock.monotonic()
-        question = Question(transactional_id, producer_id, epoch, operation, len(partitions), began, done)
+        verification = PendingVerification(
+            transactional_id, producer_id, epoch, operation, len(partitions), began, done
+        )
         node = self._coordinator(transactional_id)
         if node is None:
-            self._answer_all(_Part(question, partitions), ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            self._answer_all(_Part(verification, partitions), ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return
         coordinator = self._coordinators.get(node)
         if coordinator is None:
             coordinator = self._coordinators[node] = _Coordinator()
         waiting = coordinator.waiting.get(transactional_id, [])
-        if any(question.is_older(part.question) for part in waiting):
-            self._answer_all(_Part(question, partitions), ErrorCode.INVALID_PRODUCER_EPOCH)
+        if any(verification.is_older(part.verification) for part in waiting):
+            self._answer_all(_Part(verification, partitions), ErrorCode.INVALID_PRODUCER_EPOCH)
             return
-        older = [part for part in waiting if part.question.is_older(question)]
+        older = [part for part in waiting if part.verification.is_older(verification)]
         coordinator.waiting[transactional_id] = [part for part in waiting if part not in older] + [
-            _Part(question, partitions[start : start + MAX_PARTITIONS])
+            _Part(verification, partitions[start : start + MAX_PARTITIONS])
             for start in range(0, len(partitions), MAX_PARTITIONS)
         ]
         for part in older:  # a newer epoch has fenced its producer
@@ -250,7 +252,9 @@ class TransactionVerification:
         results = _results(response)
         return [
             {
-                partition: results.get(part.question.transactional_id, {}).get(partition, ErrorCode.NETWORK_EXCEPTION)
+                partition: results.get(part.verification.transactional_id, {}).get(
+                    partition, ErrorCode.NETWORK_EXCEPTION
+                )
                 for partition in part.partitions
             }
             for part in parts
@@ -260,12 +264,12 @@ class TransactionVerification:
         self._answer(part, _of_all(part, error))
 
     def _answer(self, part: _Part, errors: PartitionErrors) -> None:
-        question = part.question
+        verification = part.verification
         try:
-            if question.answer(part.partitions, errors):
-                self._meters.answered(self._clock.monotonic() - question.began, question.failed)
+            if verification.answer(part.partitions, errors):
+                self._meters.answered(self._clock.monotonic() - verification.began, verification.failed)
         except Exception as error:  # of one request; the others must have their answers
-            self._contained.note("a verified request", error, transactional_id=question.transactional_id)
+            self._contained.note("a verified request", error, transactional_id=verification.transactional_id)
 
 
 def _next_request(coordinator: _Coordinator) -> list[_Part]:
@@ -274,8 +278,8 @@ def _next_request(coordinator: _Coordinator) -> list[_Part]:
     taken: list[_Part] = []
     room = MAX_PARTITIONS
     for transactional_id, parts in list(coordinator.waiting.items()):
-        first = parts[0].question
-        while parts and len(parts[0].partitions) <= room and first.is_same_transaction(parts[0].question):
+        first = parts[0].verification
+        while parts and len(parts[0].partitions) <= room and first.is_same_transaction(parts[0].verification):
             room -= len(parts[0].partitions)
             taken.append(parts.pop(0))
         if not parts:
@@ -287,20 +291,20 @@ def _next_request(coordinator: _Coordinator) -> list[_Part]:
 
 def _transactions(parts: Sequence[_Part]) -> list[dict[str, object]]:
     """The transactions of a request."""
-    topics_of: dict[str, tuple[Question, dict[str, dict[int, None]]]] = {}
+    topics_of: dict[str, tuple[PendingVerification, dict[str, dict[int, None]]]] = {}
     for part in parts:
-        _, topics = topics_of.setdefault(part.question.transactional_id, (part.question, {}))
+        _, topics = topics_of.setdefault(part.verification.transactional_id, (part.verification, {}))
         for topic, index in part.partitions:
             topics.setdefault(topic, {})[index] = None
     return [
         {
             "transactional_id": transactional_id,
-            "producer_id": question.producer_id,
-            "producer_epoch": question.epoch,
-            "verify_only": not question.operation.adds,
+            "producer_id": verification.producer_id,
+            "producer_epoch": verification.epoch,
+            "verify_only": not verification.operation.adds,
             "topics": [{"name": topic, "partitions": list(indexes)} for topic, indexes in topics.items()],
         }
-        for transactional_id, (question, topics) in topics_of.items()
+        for transactional_id, (verification, topics) in topics_of.items()
     ]
 
 

@@ -22,7 +22,7 @@
     topic, elect, configure, move, ...               see ``lab.scenarios.topics``
     roll, flush, tier, retention, ...                see ``lab.scenarios.upkeep``
     clean, finish: {...}                             for a test peer: see ``lab.scenarios.cleanings``
-    init, commit, abort, ...                         of producers: see ``transactions.transaction_actions`` here
+    init, commit, abort, ...                         of producers: see ``transactions.actions`` here
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from milena.lab.scenarios.requests import ask, fetch, propose
 from milena.lab.scenarios.script import BROKERS, Fields, ScriptError, node_id, partition_of
 from milena.lab.scenarios.stage import Action, ScenarioFailed, Stage
 from milena.lab.scenarios.topics import TIMEOUT_MS, TOPIC_ACTIONS
-from milena.lab.scenarios.transactions.transaction_actions import (
+from milena.lab.scenarios.transactions.actions import (
     REQUESTS_IN_TRANSACTIONS,
     TRANSACTION_ACTIONS,
     Produced,

@@ -14,7 +14,7 @@ from milena.lab.scenarios.driver import CONTROLLER
 from milena.lab.scenarios.events import Event, EventKind
 from milena.lab.scenarios.peers.private_epoch_ends import UNKNOWN_OFFSET_FOR_LEADER_EPOCH
 from milena.lab.scenarios.script import BROKERS
-from milena.lab.scenarios.transactions.transaction_events import TRANSACTION_EVENTS, Shown
+from milena.lab.scenarios.transactions.events import TRANSACTION_EVENTS, Shown
 
 NONE: Final = "NONE"
 CONSUMER: Final = "consumer"

@@ -29,7 +29,7 @@ from milena.lab.scenarios.script import (
 from milena.lab.scenarios.settling import HEARTBEATS, expects_no_change, expects_no_request, settle
 from milena.lab.scenarios.stage import ScenarioFailed, Stage
 from milena.lab.scenarios.tables import DrawnTable, Mark, Row, Table, TableError
-from milena.lab.scenarios.transactions import transaction_actions
+from milena.lab.scenarios.transactions import actions as transaction_actions
 from milena.lab.scenarios.vocabulary import OTHERS, check
 from milena.node.serving.lab_commands import LabCommandError
 

@@ -19,11 +19,9 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.features import EPOCH_BUMP_VERSION
 from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.records.batch import NO_SEQUENCE
-from milena.protocol.types import LAST_PRODUCER_EPOCH, Offset, ProducerEpoch, ProducerId
+from milena.protocol.types import LAST_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, Offset, ProducerEpoch, ProducerId
 
 BATCHES_KEPT: Final = 5
-NO_EPOCH: Final = ProducerEpoch(-1)
-"""The transaction version from which on each transaction has an epoch of its own (KIP-890)."""
 _SEQUENCES: Final = 1 << 31
 
 
@@ -136,7 +134,7 @@ class ProducerEntry:
 
     def __init__(
         self,
-        epoch: ProducerEpoch = NO_EPOCH,
+        epoch: ProducerEpoch = NO_PRODUCER_EPOCH,
         coordinator_epoch: int = -1,
         last_timestamp: int = -1,
         txn_first_offset: Offset | None = None,
@@ -470,7 +468,7 @@ def _check_first_sequence(
 def _check_sequence(entry: ProducerEntry, producer_id: int, epoch: int, sequence: int) -> None:
     """Raise KafkaError OUT_OF_ORDER_SEQUENCE_NUMBER if ``sequence`` does not follow the last one."""
     if epoch != entry.epoch:
-        if sequence != 0 and entry.epoch != NO_EPOCH:  # a new epoch begins with sequence 0
+        if sequence != 0 and entry.epoch != NO_PRODUCER_EPOCH:  # a new epoch begins with sequence 0
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {producer_id} begins epoch {epoch} with sequence {sequence}, not 0",

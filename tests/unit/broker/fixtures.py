@@ -182,7 +182,7 @@ class HandProposals:
 
 
 @dataclass
-class AskedQuestion:
+class OpenVerification:
     """A verification that the test answers."""
 
     transactional_id: str
@@ -196,13 +196,13 @@ class AskedQuestion:
         self.done(dict.fromkeys(self.partitions, error) if error else {})
 
 
-class HandQuestions:
-    """The questions to transaction coordinators, which the test answers."""
+class HandVerifications:
+    """The requests to transaction coordinators, which the test answers."""
 
     def __init__(self) -> None:
-        self.open: list[AskedQuestion] = []
+        self.open: list[OpenVerification] = []
 
-    def ask(
+    def add_or_verify(
         self,
         transactional_id: str,
         producer_id: int,
@@ -211,14 +211,14 @@ class HandQuestions:
         operation: Operation,
         done: Done,
     ) -> None:
-        self.open.append(AskedQuestion(transactional_id, (producer_id, epoch), partitions, operation, done))
+        self.open.append(OpenVerification(transactional_id, (producer_id, epoch), partitions, operation, done))
 
-    def answer(self, error: ErrorCode = ErrorCode.NONE) -> AskedQuestion:
-        """Answer the only question."""
-        (question,) = self.open
+    def answer(self, error: ErrorCode = ErrorCode.NONE) -> OpenVerification:
+        """Answer the only one that is open."""
+        (verification,) = self.open
         self.open.clear()
-        question.answer(error)
-        return question
+        verification.answer(error)
+        return verification
 
 
 class Bench:
@@ -262,9 +262,9 @@ class Bench:
         self.selects_replicas = False
         self.created: list[str] = []
         self.auto_create = SimpleNamespace(create=self._create)
-        self.questions = HandQuestions()
+        self.verifications = HandVerifications()
         self.verification = SimpleNamespace(
-            clock=self.clock, coordinators=self.questions, is_enabled=True, retry_backoff=0.02, retry_max=0.05
+            clock=self.clock, coordinators=self.verifications, is_enabled=True, retry_backoff=0.02, retry_max=0.05
         )
         for node in (ME, OTHER):
             self.broker(node)

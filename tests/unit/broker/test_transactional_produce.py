@@ -93,8 +93,13 @@ class TestVerification:
         led(bench)
         sent = send(bench, transactional(), version=version)
         assert not sent.request.answered
-        question = bench.questions.answer()
-        assert (question.transactional_id, question.producer, question.partitions, question.operation) == (
+        verification = bench.verifications.answer()
+        assert (
+            verification.transactional_id,
+            verification.producer,
+            verification.partitions,
+            verification.operation,
+        ) == (
             "tx",
             (5, 0),
             [("t", 0)],
@@ -108,7 +113,7 @@ class TestVerification:
         assert sent.held
         assert end_of(partition) == 0
         sent.buffer[:] = b"\xee" * len(sent.buffer)  # the receive buffer is used again
-        bench.questions.answer()
+        bench.verifications.answer()
         assert sent.codes == [ErrorCode.NONE]
         log = partition.online_log
         records = log.read_bytes(log.log_start_offset, 1000, upper=log.log_end_offset, min_one=True)
@@ -117,16 +122,16 @@ class TestVerification:
     def test_later_batches_of_the_transaction_are_appended_at_once(self, bench: Bench) -> None:
         led(bench)
         send(bench, transactional())
-        bench.questions.answer()
+        bench.verifications.answer()
         sent = send(bench, transactional(sequence=1))
         assert sent.codes == [ErrorCode.NONE] and not sent.held
 
     def test_only_new_partitions_are_verified(self, bench: Bench) -> None:
         led(bench, count=3)
         send(bench, transactional())
-        bench.questions.answer()
+        bench.verifications.answer()
         sent = send(bench, transactional(sequence=1), transactional(), transactional())
-        assert bench.questions.answer().partitions == [("t", 1), ("t", 2)]
+        assert bench.verifications.answer().partitions == [("t", 1), ("t", 2)]
         assert sent.codes == [ErrorCode.NONE] * 3
 
     def test_plain_batches_of_a_transactional_producer_are_not_verified(self, bench: Bench) -> None:
@@ -137,15 +142,15 @@ class TestVerification:
         partitions = led(bench, count=2)
         partitions[0].become(led_by(2, replicas=(1, 2), leader_epoch=1))
         sent = send(bench, transactional(), transactional())
-        assert bench.questions.answer().partitions == [("t", 1)]
+        assert bench.verifications.answer().partitions == [("t", 1)]
         assert sent.codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE]
 
-    def test_a_fenced_producer_is_refused_without_a_question(self, bench: Bench) -> None:
+    def test_a_fenced_producer_is_refused_without_a_verification(self, bench: Bench) -> None:
         led(bench)
         send(bench, transactional(epoch=2))
-        bench.questions.answer()
+        bench.verifications.answer()
         assert send(bench, transactional(epoch=1)).codes == [ErrorCode.INVALID_PRODUCER_EPOCH]
-        assert bench.questions.open == []
+        assert bench.verifications.open == []
 
     def test_a_request_without_a_transactional_id_is_refused(self, bench: Bench) -> None:
         led(bench, count=2)
@@ -158,14 +163,14 @@ class TestVerification:
         assert sent.codes == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
         assert [end_of(partition) for partition in partitions] == [0, 0]
 
-    def test_a_batch_that_is_cut_off_is_refused_without_a_question(self, bench: Bench) -> None:
+    def test_a_batch_that_is_cut_off_is_refused_without_a_verification(self, bench: Bench) -> None:
         led(bench)
         assert send(bench, transactional()[:40]).codes == [ErrorCode.INVALID_RECORD]
 
     def test_with_acks_0_the_batch_is_appended_without_a_response(self, bench: Bench) -> None:
         (partition,) = led(bench)
         sent = send(bench, transactional(), acks=0)
-        bench.questions.answer()
+        bench.verifications.answer()
         assert sent.request.ctx.parts == [] and end_of(partition) == 1
 
 
@@ -180,7 +185,7 @@ class TestDisabled:
         led(bench)
         bench.verification.is_enabled = False
         sent = send(bench, transactional(), version=12)
-        bench.questions.answer()
+        bench.verifications.answer()
         assert sent.codes == [ErrorCode.NONE]
 
 
@@ -205,7 +210,7 @@ class TestErrors:
     ) -> None:
         (partition,) = led(bench)
         sent = send(bench, transactional(), version=version)
-        bench.questions.answer(error)
+        bench.verifications.answer(error)
         (result,) = sent.results
         assert (result.error_code, result.base_offset, result.log_start_offset) == (code, -1, -1)
         assert not sent.held and end_of(partition) == 0
@@ -213,8 +218,8 @@ class TestErrors:
     def test_the_other_partitions_of_the_request_are_appended(self, bench: Bench) -> None:
         partitions = led(bench, count=2)
         sent = send(bench, transactional(), transactional())
-        (question,) = bench.questions.open
-        question.done({("t", 0): ErrorCode.INVALID_TXN_STATE})
+        (verification,) = bench.verifications.open
+        verification.done({("t", 0): ErrorCode.INVALID_TXN_STATE})
         assert sent.codes == [ErrorCode.INVALID_TXN_STATE, ErrorCode.NONE]
         assert [end_of(partition) for partition in partitions] == [0, 1]
 
@@ -224,14 +229,14 @@ class TestErrors:
         producers = partition.online_log.producers
         guard = producers.begin_verification(5, 0, 0, 0, bumps_epoch=False)
         producers.end_verification(5, guard)
-        bench.questions.answer()
+        bench.verifications.answer()
         assert sent.codes == [ErrorCode.INVALID_TXN_STATE] and end_of(partition) == 0
 
     def test_a_partition_may_lose_its_leadership_during_the_verification(self, bench: Bench) -> None:
         (partition,) = led(bench)
         sent = send(bench, transactional())
         partition.become(led_by(2, replicas=(1, 2), leader_epoch=1))
-        bench.questions.answer()
+        bench.verifications.answer()
         assert sent.codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
     @pytest.mark.parametrize(("acks", "appended"), [(1, 0), (0, 1)])
@@ -240,16 +245,16 @@ class TestErrors:
         (partition,) = led(bench)
         sent = send(bench, transactional(), acks=acks)
         sent.request.answers.closed = True
-        bench.questions.answer()
+        bench.verifications.answer()
         assert end_of(partition) == appended
 
     def test_the_verification_of_a_producer_that_the_coordinator_does_not_know_is_dropped(self, bench: Bench) -> None:
         (partition,) = led(bench)
         send(bench, transactional(sequence=3))
-        bench.questions.answer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        bench.verifications.answer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         assert partition.begin_verification(5, 0, 9, 0, bumps_epoch=False) is not NO_GUARD
         sent = send(bench, transactional(sequence=9))
-        bench.questions.answer()
+        bench.verifications.answer()
         assert sent.codes == [ErrorCode.NONE]
 
     def test_too_many_bytes_of_waiting_requests_close_the_connection(
@@ -259,7 +264,7 @@ class TestErrors:
         monkeypatch.setattr(scheduler, "MAX_RESERVED_BYTES", 100)
         first, second = send(bench, transactional()), send(bench, transactional())
         assert not first.request.answers.closed and second.request.answers.closed
-        bench.questions.answer()
+        bench.verifications.answer()
         assert bench.scheduler.reserved == 0 and first.codes == [ErrorCode.NONE]
 
 
@@ -270,29 +275,29 @@ class TestRetries:
     def test_a_new_transaction_waits_until_the_previous_one_is_completed(self, bench: Bench) -> None:
         led(bench)
         sent = send(bench, transactional(), version=12)
-        bench.questions.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
-        assert bench.questions.open == [] and not sent.request.answered
+        bench.verifications.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+        assert bench.verifications.open == [] and not sent.request.answered
         self.advance(bench.clock)
-        bench.questions.answer()
+        bench.verifications.answer()
         assert sent.codes == [ErrorCode.NONE]
 
     def test_only_partitions_with_that_error_are_asked_for_again(self, bench: Bench) -> None:
         led(bench, count=2)
         sent = send(bench, transactional(), transactional(), version=12)
-        (question,) = bench.questions.open
-        bench.questions.open.clear()
-        question.done({("t", 1): ErrorCode.CONCURRENT_TRANSACTIONS})
+        (verification,) = bench.verifications.open
+        bench.verifications.open.clear()
+        verification.done({("t", 1): ErrorCode.CONCURRENT_TRANSACTIONS})
         self.advance(bench.clock)
-        assert bench.questions.answer().partitions == [("t", 1)]
+        assert bench.verifications.answer().partitions == [("t", 1)]
         assert sent.codes == [ErrorCode.NONE] * 2
 
     def test_the_client_retries_after_a_while(self, bench: Bench) -> None:
         led(bench)
         sent = send(bench, transactional(), version=12)
         for _ in range(3):
-            bench.questions.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+            bench.verifications.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
             self.advance(bench.clock)
-        bench.questions.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+        bench.verifications.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
         assert sent.codes == [ErrorCode.CONCURRENT_TRANSACTIONS]
 
     def test_the_first_pauses_are_short(self, bench: Bench) -> None:
@@ -301,7 +306,7 @@ class TestRetries:
         send(bench, transactional(), version=12)
         waits = []
         for _ in range(5):
-            bench.questions.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+            bench.verifications.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
             pause = bench.clock.timers[-1].when - bench.clock.now
             waits.append(round(1000 * pause, 1))
             bench.clock.advance(pause + 0.0001)
@@ -310,10 +315,10 @@ class TestRetries:
     def test_a_partition_that_is_lost_meanwhile_has_its_error(self, bench: Bench) -> None:
         (partition,) = led(bench)
         sent = send(bench, transactional(), version=12)
-        bench.questions.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+        bench.verifications.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
         partition.become(led_by(2, replicas=(1, 2), leader_epoch=1))
         self.advance(bench.clock)
-        assert bench.questions.open == [] and sent.codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+        assert bench.verifications.open == [] and sent.codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
 async def test_a_request_for_many_partitions_is_verified_in_steps(
@@ -333,13 +338,13 @@ async def test_a_request_for_many_partitions_is_verified_in_steps(
     monkeypatch.setattr(Partition, "begin_verification", counted)
     sent = send(bench, *[transactional() for _ in range(count)])
     steps = [0]
-    while not bench.questions.open:
+    while not bench.verifications.open:
         assert sent.held
         await goes(bench.clock)
         steps.append(len(begun))
     assert all(after - before <= 5 for before, after in pairwise(steps)) and steps[-1] == count
     assert end_of(partitions[0]) == 0
-    assert len(bench.questions.answer().partitions) == count
+    assert len(bench.verifications.answer().partitions) == count
     while not sent.request.answered:
         assert sent.held
         await goes(bench.clock)

@@ -24,7 +24,7 @@ class Verified:
         self.results: list[VerificationGuard | ErrorCode] = []
         self.operation = operation
         node = NodeConfig.of(log_dirs=str(bench.folder), **config)
-        self.verification = BrokerVerification(bench.clock, bench.questions, lambda: node)  # type: ignore[arg-type]
+        self.verification = BrokerVerification(bench.clock, bench.verifications, lambda: node)  # type: ignore[arg-type]
 
     def ask(self, epoch: int = 0) -> None:
         self.verification.verify(self.partition, "tx", PRODUCER, epoch, self.operation, self.results.append)
@@ -38,7 +38,7 @@ def test_the_guard_of_a_verified_transaction_allows_the_append(bench: Bench) -> 
     verified = Verified(bench)
     verified.ask()
     assert verified.results == []
-    assert bench.questions.answer().partitions == [("t", 0)]
+    assert bench.verifications.answer().partitions == [("t", 0)]
     (guard,) = verified.results
     assert isinstance(guard, VerificationGuard)
     verified.append(guard)
@@ -49,7 +49,7 @@ def test_the_guard_of_a_verified_transaction_allows_the_append(bench: Bench) -> 
 def test_an_error_of_the_coordinator_is_passed_on(bench: Bench) -> None:
     verified = Verified(bench)
     verified.ask()
-    bench.questions.answer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    bench.verifications.answer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     assert verified.results == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
     assert verified.partition.online_log.producers._verification(PRODUCER) is None
 
@@ -57,7 +57,7 @@ def test_an_error_of_the_coordinator_is_passed_on(bench: Bench) -> None:
 def test_an_old_epoch_and_a_lost_leadership_are_not_asked_about(bench: Bench) -> None:
     verified = Verified(bench)
     verified.ask(epoch=1)
-    bench.questions.answer()
+    bench.verifications.answer()
     (guard,) = verified.results
     assert isinstance(guard, VerificationGuard)
     verified.append(guard, epoch=1)
@@ -65,14 +65,14 @@ def test_an_old_epoch_and_a_lost_leadership_are_not_asked_about(bench: Bench) ->
     verified.partition.become(led_by(2, replicas=(1, 2), leader_epoch=1))
     verified.ask(epoch=1)
     assert verified.results[1:] == [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER]
-    assert bench.questions.open == []
+    assert bench.verifications.open == []
 
 
 @pytest.mark.parametrize(("operation", "asked"), [(Operation.DEFAULT_ERROR, 0), (Operation.ADD_PARTITION, 1)])
 def test_without_verification_partitions_are_only_added(bench: Bench, operation: Operation, asked: int) -> None:
     verified = Verified(bench, operation, transaction_partition_verification_enable=False)
     verified.ask()
-    assert len(bench.questions.open) == asked and len(verified.results) == 1 - asked
+    assert len(bench.verifications.open) == asked and len(verified.results) == 1 - asked
 
 
 def test_retries_last_as_configured_but_not_longer_than_a_request(bench: Bench) -> None:
@@ -80,7 +80,7 @@ def test_retries_last_as_configured_but_not_longer_than_a_request(bench: Bench) 
     assert (usual.is_enabled, usual.retry_backoff, usual.retry_max) == (True, 0.02, 0.1)
     short = BrokerVerification(
         bench.clock,
-        bench.questions,  # type: ignore[arg-type]
+        bench.verifications,  # type: ignore[arg-type]
         lambda: NodeConfig.of(request_timeout_ms=50, add_partitions_to_txn_retry_backoff_max_ms=70),
     )
     assert short.retry_max == 0.05

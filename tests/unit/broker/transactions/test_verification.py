@@ -1,4 +1,4 @@
-"""The questions to transaction coordinators: their batching, their errors (Kafka's AddPartitionsToTxnManager)."""
+"""The requests to transaction coordinators: their batching, their errors (Kafka's AddPartitionsToTxnManager)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _result(transaction: dict[str, Any], error: ErrorCode) -> SimpleNamespace:
 
 @dataclass
 class Coordinators:
-    """Links to brokers, whose answers the test gives; and the questions of one broker to them."""
+    """Links to brokers, whose answers the test gives; and the verifications of one broker."""
 
     served: int = 5
     """The version that all brokers serve."""
@@ -66,7 +66,7 @@ class Coordinators:
     results: dict[str, PartitionErrors] = field(default_factory=dict)
     tasks: list[asyncio.Task[object]] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
-    """The names of questions whose result raises an error."""
+    """The names of verifications whose result raises an error."""
 
     def __post_init__(self) -> None:
         self.contained = Containment(self.clock)
@@ -109,7 +109,9 @@ class Coordinators:
             if name in self.refused:
                 raise ValueError(name)
 
-        self.verification.ask(transactional_id, ProducerId(producer), epoch, partitions or (("t", 0),), operation, done)
+        self.verification.add_or_verify(
+            transactional_id, ProducerId(producer), epoch, partitions or (("t", 0),), operation, done
+        )
 
     async def run(self) -> None:
         for _ in range(5):
@@ -187,7 +189,7 @@ class TestRequests:
         await world.run()
         assert [sent.broker for sent in world.sent] == [1, 2]
 
-    async def test_a_large_question_is_divided(self, world: Coordinators, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_a_large_verification_is_divided(self, world: Coordinators, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(verification, "MAX_PARTITIONS", 4)
         world.ask("a", *[("t", index) for index in range(10)])
         seen = []
@@ -200,7 +202,7 @@ class TestRequests:
         assert seen == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
         assert world.results == {"a": dict.fromkeys([("t", 4), ("t", 5), ("t", 6), ("t", 7)], ErrorCode(48))}
 
-    async def test_small_questions_share_a_request_up_to_the_limit(
+    async def test_small_verifications_share_a_request_up_to_the_limit(
         self, world: Coordinators, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(verification, "MAX_PARTITIONS", 4)
@@ -216,7 +218,7 @@ class TestRequests:
 
 
 class TestEpochs:
-    async def test_a_newer_epoch_fences_waiting_questions(self, world: Coordinators) -> None:
+    async def test_a_newer_epoch_fences_waiting_verifications(self, world: Coordinators) -> None:
         world.ask("first", transactional_id="other")
         first = await world.next()
         world.ask("old", epoch=1)

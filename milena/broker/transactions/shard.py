@@ -283,18 +283,19 @@ class Shard:
                 yield
 
     def _abort(self, transactional_id: str, present: Transaction, next_id: decisions.NextId, now_ms: int) -> None:
-        log = get_logger("transactions")
         try:
             following = decisions.abort_by_coordinator(present, next_id=next_id, version=self._version(), now_ms=now_ms)
         except KafkaError as error:  # no producer id: the next check will find the transaction again
-            log.warning("transaction not aborted", id=transactional_id, error=error.code.name)
+            self._events.warning("transaction not aborted", id=transactional_id, error=error.code.name)
             return
 
         def done(error: ErrorCode) -> None:
             if error is ErrorCode.NONE:
-                log.info("transaction aborted after its timeout", id=transactional_id, producer=present.producer_id)
+                self._events.info(
+                    "transaction aborted after its timeout", id=transactional_id, producer=present.producer_id
+                )
             else:
-                log.warning("transaction not aborted", id=transactional_id, error=error.name)
+                self._events.warning("transaction not aborted", id=transactional_id, error=error.name)
 
         self.change(transactional_id, following, done)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
 from milena.broker.transactions.model import EXHAUSTED_EPOCH, NO_TIMEOUT
 from milena.broker.transactions.shard import IDS_PER_YIELD, PREPARED_PER_TURN, RETRY_SECONDS
@@ -13,6 +15,7 @@ from milena.protocol.errors import ErrorCode
 from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.records.batch import iter_batches
 from milena.protocol.records.transaction_records import TransactionState
+from milena.runtime.limited_log import BURST
 from tests.unit.broker.transactions.worlds import A, B, World, transaction
 
 EMPTY, ONGOING = TransactionState.EMPTY, TransactionState.ONGOING
@@ -300,6 +303,20 @@ def test_an_abort_that_needs_a_producer_id_is_made_at_a_later_check(world: World
     world.ids.available = True
     run_now(world.shard.abort_timed_out(world.ids.next))
     assert world.markers[0][1].next_producer_id == 1_000
+
+
+def test_the_log_of_many_timeouts_is_limited(world: World) -> None:
+    for number in range(2 * BURST):
+        world.change(f"{number}", replace(OPEN, timeout_ms=500, epoch=EXHAUSTED_EPOCH))
+    world.clock.advance(5)
+    with capture_logs() as events:
+        for available in (False, True):
+            world.ids.available = available
+            run_now(world.shard.abort_timed_out(world.ids.next))
+    assert Counter(event["event"] for event in events) == {
+        "transaction not aborted": BURST,
+        "transaction aborted after its timeout": BURST,
+    }
 
 
 # -- expiration

@@ -18,7 +18,13 @@ from milena.broker.transactions.model import Transaction
 from milena.broker.transactions.shard import Shard
 from milena.lab.histories.checker import Anomaly, check, counts
 from milena.lab.histories.events import RequestOutcome
-from milena.lab.histories.transactions.events import CommittedPoll, ProducerInit, TransactionEnd, TransactionOffsets
+from milena.lab.histories.transactions.events import (
+    CommittedPoll,
+    ProducerInit,
+    TransactionBegin,
+    TransactionEnd,
+    TransactionOffsets,
+)
 from milena.lab.world.trace import quiet_logs
 from milena.protocol.errors import ErrorCode
 from milena.protocol.types import ProducerIdAndEpoch, TopicPartition
@@ -44,6 +50,11 @@ def test_no_promise_is_broken_while_brokers_are_killed(seed: int) -> None:
     assert sum(isinstance(one, ProducerInit) for one in history) > 10
     assert sum(isinstance(one, TransactionOffsets) for one in history) > 5
     assert sum(isinstance(one, CommittedPoll) for one in history) > 20
+    producers: dict[str, set[str]] = {}
+    for one in history:
+        if isinstance(one, TransactionBegin):
+            producers.setdefault(one.identity, set()).add(one.producer)
+    assert len(producers) > 20 and all(len(names) == 1 for names in producers.values()), "each has epochs of its own"
 
 
 Plant = Callable[[pytest.MonkeyPatch], None]

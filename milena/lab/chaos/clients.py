@@ -150,6 +150,16 @@ class ChaosTransactions(Protocol):
         ...
 
 
+@runtime_checkable
+class WithIdentity(Protocol):
+    """A transactional producer whose producer id and epoch are known."""
+
+    @property
+    def identity(self) -> str:
+        """The producer id and the epoch of the transaction that was begun last."""
+        ...
+
+
 class ChaosTransformer(Protocol):
     """A member of a group that reads with read_committed, and whose offsets a transactional producer commits."""
 

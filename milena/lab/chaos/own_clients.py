@@ -248,6 +248,11 @@ class _Transactions:
             return False
         return True
 
+    @property
+    def identity(self) -> str:
+        identity = self._producer.identity
+        return f"{identity.producer_id}, epoch {identity.epoch}"
+
     async def send(self, partition: TopicPartition, value: str) -> Sent:
         try:
             produced = await self._producer.send(partition[0], value.encode(), partition=partition[1])

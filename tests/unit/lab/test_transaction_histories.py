@@ -310,6 +310,27 @@ def test_a_void_ends_the_promises_for_what_was_begun_before_it(topic: str, case:
         assert anomaly in counts(check([*history, Void((topic, 0), -1, "an unclean election")]))
 
 
+def test_a_producer_with_the_epoch_of_an_earlier_one_gets_its_duplicates_after_states_were_lost() -> None:
+    """The leader has answered the batch of t with the offset of the batch of u, of which only that partition knows."""
+
+    def history(identity: str, lost: float) -> list[Event]:
+        return [
+            ProducerInit("a", "a, 1", 0, 0.1),
+            TransactionBegin("u", "a, 1", 1, "7, epoch 3"),
+            send("u", ONE, 0, 1.5),
+            ProducerInit("a", "a, 2", 4, 4.1),
+            TransactionBegin("t", "a, 2", 5, identity),
+            *[send("t", ONE, 0, 5.5), send("t", OTHER, 0, 5.5), end("t", 6)],
+            log(ONE, "u@0"),
+            log(OTHER, "t@0"),
+            Void((TRANSACTION_TOPIC, 0), lost, "power"),
+        ]
+
+    assert check(history("7, epoch 3", 3)) == []
+    for found in (check(history("7, epoch 4", 3)), check(history("7, epoch 3", -1)), check(history("", 3))):
+        assert {Anomaly.TORN_TRANSACTION, Anomaly.LOST_COMMITTED_WRITE} <= counts(found).keys()
+
+
 def test_what_may_have_been_committed_is_no_anomaly() -> None:
     for logs in ([log(ONE), log(OTHER)], [log(ONE, "t@0"), log(OTHER, "t@0")]):
         assert check([*written(outcome=UNKNOWN), *logs]) == []

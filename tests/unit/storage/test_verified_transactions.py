@@ -74,6 +74,16 @@ class TestGuards:
         assert begin(log, 1) is NO_GUARD
         send(log, 1)
 
+    def test_a_producer_with_the_epoch_of_an_open_transaction_gets_its_duplicates_and_continues_it(
+        self, log: UnifiedLog
+    ) -> None:
+        """As after the loss of the coordinator's states: the leader does not ask, and the coordinator does not know."""
+        send(log, guard=begin(log))
+        assert begin(log) is NO_GUARD
+        repeated = send(log)
+        assert (repeated.duplicate, repeated.first_offset, log.log_end_offset) == (True, 0, 1)
+        assert send(log, 1).first_offset == 1
+
     def test_batches_of_the_group_coordinator_need_one_too(self, log: UnifiedLog) -> None:
         with pytest.raises(KafkaError) as refused:
             send(log, -1, origin=Origin.COORDINATOR)

@@ -15,7 +15,14 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Final
 
-from milena.lab.chaos.clients import ChaosConsumer, ChaosTransactions, ChaosTransformer, Got, TransactingClients
+from milena.lab.chaos.clients import (
+    ChaosConsumer,
+    ChaosTransactions,
+    ChaosTransformer,
+    Got,
+    TransactingClients,
+    WithIdentity,
+)
 from milena.lab.chaos.journal import Journal
 from milena.lab.chaos.topics import Topic
 from milena.lab.histories.events import Invoke, RequestOutcome
@@ -173,7 +180,9 @@ class TransactionWorkload:
         name = producing.next_transaction()
         if not await producing.transactions.begin():
             return None
-        self._journal.note(TransactionBegin(name, producing.name, self._journal.now()))
+        transactions = producing.transactions
+        identity = transactions.identity if isinstance(transactions, WithIdentity) else ""
+        self._journal.note(TransactionBegin(name, producing.name, self._journal.now(), identity))
         return name
 
     async def _send_some(self, producing: Producing, transaction: str) -> bool:

@@ -38,9 +38,12 @@ class InitTimeout:
 
 @dataclass(frozen=True, slots=True)
 class TransactionBegin:
+    """``identity``: the producer id and the epoch of its batches, as one text; "" if the client does not tell."""
+
     transaction: str
     producer: str
     at: float
+    identity: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,10 @@ partitions (``checker``), among the visible records.
 
 Only definite violations are reported. A commit of unknown outcome may have taken effect. ``Void`` ends the promises for
 what was begun before it: that of a partition for its records, that of ``__transaction_state`` for transactions, and
-that of ``__consumer_offsets`` for offsets. Memory: constant for each transaction, record and poll.
+that of ``__consumer_offsets`` for offsets. A coordinator that has lost states may give a producer an epoch that an
+earlier one had: as in Kafka, leaders then take its batches for duplicates of the earlier ones, and add others to the
+earlier transaction without asking the coordinator. Nothing is promised for transactions with such an epoch.
+Memory: constant for each transaction, record and poll.
 """
 
 from __future__ import annotations
@@ -64,11 +67,12 @@ WHERE: Final = "transactions"
 class Transaction:
     """What is known of one transaction."""
 
-    __slots__ = ("begun", "ends", "name", "producer", "writes")
+    __slots__ = ("begun", "ends", "identity", "name", "producer", "writes")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.producer = ""
+        self.identity = ""
         self.begun = inf
         self.writes: list[TransactionalSend] = []
         self.ends: list[TransactionEnd] = []
@@ -107,6 +111,8 @@ class TransactionRules:
         self._voids: list[Void] = []
         self._exposed: frozenset[str] = frozenset()
         """The transactions that a delayed request may have changed."""
+        self._repeated: frozenset[str] = frozenset()
+        """Identities that two producers had after states were lost."""
 
     def add(self, event: Event) -> None:
         """Add an event; those of other parts are ignored."""
@@ -117,7 +123,7 @@ class TransactionRules:
                 self._timeouts.append(event)
             case TransactionBegin():
                 one = self._transaction(event.transaction)
-                one.producer, one.begun = event.producer, event.at
+                one.producer, one.begun, one.identity = event.producer, event.at, event.identity
             case TransactionalSend():
                 self._transaction(event.transaction).writes.append(event)
                 self._sends[event.partition, event.value] = event
@@ -156,6 +162,7 @@ class TransactionRules:
         inits = [init for inits in self._inits.values() for init in inits]
         shared = {init.producer for init in inits if not init.own_epochs}
         self._exposed = exposed(self._transactions.values(), shared)
+        self._repeated = frozenset(self._repeated_identities())
         yield from self._never_sent()
         yield from self._stuck()
         fenced = self._fenced_from()
@@ -170,7 +177,18 @@ class TransactionRules:
 
     def _is_void(self, one: Transaction) -> bool:
         begun = min(one.begun, *(write.begun for write in one.writes)) if one.writes else one.begun
-        return any(void.partition[0] == TRANSACTION_TOPIC and begun <= void.at for void in self._voids)
+        return begun <= self._states_lost_at or one.identity in self._repeated
+
+    def _repeated_identities(self) -> Iterator[str]:
+        """Yield the identities of two producers of which one was initialized before states were lost."""
+        initialized = {init.producer: init.begun for inits in self._inits.values() for init in inits}
+        producers: dict[str, set[str]] = {}
+        for one in self._transactions.values():
+            if one.identity:
+                producers.setdefault(one.identity, set()).add(one.producer)
+        for identity, names in producers.items():
+            if len(names) > 1 and min(initialized.get(name, inf) for name in names) <= self._states_lost_at:
+                yield identity
 
     def _offset_of(self, write: TransactionalSend) -> int:
         """The offset at which a record was seen, or acknowledged; -1 if neither."""
@@ -200,7 +218,12 @@ class TransactionRules:
     @property
     def _has_lost_states(self) -> bool:
         """Whether states of transactions may be lost: then their markers may never be written, as in Kafka."""
-        return any(void.partition[0] == TRANSACTION_TOPIC for void in self._voids)
+        return self._states_lost_at > -inf
+
+    @property
+    def _states_lost_at(self) -> float:
+        """When states of transactions may have been lost for the last time."""
+        return max((void.at for void in self._voids if void.partition[0] == TRANSACTION_TOPIC), default=-inf)
 
     def _fenced_from(self) -> dict[str, float]:
         """Return when each producer was fenced: a newer one with its transactional id had been initialized."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import NoReturn
+from dataclasses import replace
+from typing import Final, NoReturn
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as Place
@@ -20,6 +21,9 @@ from milena.lab.histories.events import ACKS_ALL, RequestOutcome
 from milena.protocol.types import TopicPartition
 from milena.testing.chaos_clients.aio import AiokafkaClients, AiokafkaConsumer, AiokafkaProducer, started
 from milena.testing.chaos_clients.limits import Limits
+
+CLOSE: Final = 2.0
+"""Seconds for records that have no outcome: the transaction stays open in any case."""
 
 
 class AiokafkaTransactingClients(AiokafkaClients):
@@ -57,7 +61,7 @@ class AiokafkaTransactions:
 
     def __init__(self, producer: AIOKafkaProducer, limits: Limits) -> None:
         self._producer = producer
-        self._records = AiokafkaProducer(producer, limits)
+        self._records = AiokafkaProducer(producer, replace(limits, close=CLOSE))
         self._seconds = limits.request
         self._committing: asyncio.Future[None] | None = None
 

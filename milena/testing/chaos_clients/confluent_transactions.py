@@ -7,6 +7,7 @@ Transactions of a producer share an epoch.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -42,9 +43,11 @@ class ConfluentTransactingClients(ConfluentClients):
             "acks": ACKS_ALL,
             "transactional.id": transactional_id,
             "transaction.timeout.ms": milliseconds,
-            "message.timeout.ms": milliseconds,  # at most the timeout of a transaction
+            "message.timeout.ms": milliseconds,  # this and socket.timeout.ms: at most that of a transaction
             "request.timeout.ms": self._limits.request_ms,
+            "socket.timeout.ms": min(self._limits.request_ms, milliseconds),
             "linger.ms": 2,
+            "logger": logging.getLogger("chaos.confluent-kafka"),  # else a fenced producer is reported on stderr
         }
         return ConfluentTransactions(settings, self._limits)
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from milena.lab.chaos.clients import ChaosTransactions, ChaosTransformer, Clients, Got, TransactingClients
+from milena.lab.chaos.transactions.workload import TIMEOUTS
 from milena.lab.histories.events import RequestOutcome
 from milena.protocol.types import TopicPartition
 from tests.chaos.clients.contract import PATIENT, records
@@ -63,6 +64,13 @@ class TransactionsContract:
         assert await second.commit() is RequestOutcome.OK
         await second.close()
         assert await committed(transacting, topic, 1) == {(topic, 0): ["next"]}
+
+    async def test_producers_with_the_shortest_timeout_of_the_workload_can_be_made(
+        self, transacting: TransactingClients, topic: str
+    ) -> None:
+        producer = await transacting.transactions(topic, min(TIMEOUTS))
+        assert await producer.init()
+        await producer.close()
 
     async def test_offsets_are_committed_with_their_transaction(
         self, transacting: TransactingClients, topic: str

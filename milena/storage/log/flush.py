@@ -40,9 +40,6 @@ class Unsynced:
         self._files: dict[str, int] | None = None
         self._folder = 0
 
-    def __contains__(self, path: str) -> bool:
-        return self._files is not None and path in self._files
-
     @property
     def has_files(self) -> bool:
         return bool(self._files)
@@ -64,6 +61,11 @@ class Unsynced:
 
     def pending(self) -> Pending:
         return Pending(dict(self._files or ()), self._folder)
+
+    def pending_file(self, path: str) -> Pending | None:
+        """The entry of one file alone; None if that is synced."""
+        change = None if self._files is None else self._files.get(path)
+        return None if change is None else Pending({path: change}, 0)
 
     def synced(self, done: Pending) -> None:
         """Remove what is in ``done``, unless it was changed again since."""

@@ -20,7 +20,7 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.records.batch import FIRST_OFFSET, NO_LEADER_EPOCH
 from milena.protocol.types import LeaderEpoch, Offset
-from milena.storage.files.checkpoints import encode_epochs, encode_partition_metadata
+from milena.storage.files.checkpoints import encode_epochs
 from milena.storage.files.names import EPOCHS, OFFSET_INDEX, PARTITION_METADATA, TIME_INDEX, TXN_INDEX
 from milena.storage.files.txn_index import AbortedTxn
 from milena.storage.log.broken_log import BrokenLog
@@ -392,10 +392,10 @@ class LocalLog:
     def sync_topic_id(self) -> None:
         """Sync the topic id before the first record is written, like Kafka's ``maybeFlushMetadataFile``. If a power
         failure destroyed the id but not the records, a new topic of the same name would get them. Raises OSError."""
-        path = f"{self.folder}/{PARTITION_METADATA}"
-        if self.topic_id is not None and path in self._unsynced:
-            self.context.disk.write_atomic(path, encode_partition_metadata(self.topic_id))
-            self._unsynced.file_synced(path)
+        plan = self.plan_id_sync()
+        if plan is not None:
+            plan.run()
+            self.flushed(plan)
         self.id_is_synced = True
 
     # Segments
@@ -489,6 +489,16 @@ class LocalLog:
                 raise self._broken("recovery point <= log end", recovery_point=plan.upto)
             self._recovery_point = plan.upto
         self.last_flush_ms = self.context.clock.time_ms()
+
+    @guarded
+    def plan_id_sync(self) -> FlushPlan | None:
+        """Return what to sync for ``sync_topic_id``; None if the topic id is synced. Raises KafkaError."""
+        path = f"{self.folder}/{PARTITION_METADATA}"
+        pending = self._unsynced.pending_file(path)
+        if pending is None:
+            return None
+        upto = self._recovery_point  # no records
+        return FlushPlan(self.context.disk, upto, self._truncations, self.folder, (), pending, (self.folder,))
 
     @guarded
     def flush(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +27,8 @@ INITIAL_DELAY: Final = 30.0
 DELETION_TICK: Final = 1.0
 SLICE: Final = 50
 """The number of logs that are processed before the loop runs other work."""
+ID_SYNCS: Final = 3
+"""The number of syncs of topic ids at the same time. A journaling file system commits them together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +83,17 @@ class LogMaintenance:
         self._unsynced: dict[Log, None] = {}
         self._sync_requested = asyncio.Event()
         self._checkpoint_requested = False
+        self._new: deque[Log] = deque()
+        """Logs whose topic ids are not synced."""
+        self._new_added = asyncio.Event()
 
     def start(self, tasks: Tasks) -> None:
         times = self._times
         checkpoint_ms = min(times.recovery_checkpoint_ms, times.high_watermark_checkpoint_ms)
         tasks.spawn(self._on_demand(), name="flush after roll")
         tasks.spawn(self._sync_unsynced(), name="sync before replication")
+        for _ in range(ID_SYNCS):
+            tasks.spawn(self._sync_ids(), name="sync of topic ids")
         tasks.spawn(self._every(times.retention_ms, self._retention, INITIAL_DELAY), name="retention")
         tasks.spawn(self._every(checkpoint_ms, self.write_checkpoints), name="checkpoints")
         tasks.spawn(self._every(times.producer_check_ms, self._expire), name="producer expiration")
@@ -106,6 +114,12 @@ class LogMaintenance:
         self._unsynced[log] = None
         self._sync_requested.set()
 
+    def sync_id_soon(self, log: Log) -> None:
+        """Sync the topic id of a new log, like Kafka's scheduled task "flush-metadata-file": the first record need not
+        wait for it, which would hold the loop for two syncs of a disk."""
+        self._new.append(log)
+        self._new_added.set()
+
     def checkpoint_soon(self) -> None:
         """Write the checkpoints: a log was truncated below its recovery point, or logs were deleted."""
         self._checkpoint_requested = True
@@ -118,10 +132,13 @@ class LogMaintenance:
             await self._flush_some(logs[first : first + SLICE], sealed_only=sealed_only)
 
     async def _flush_some(self, logs: Sequence[Log], *, sealed_only: bool) -> None:
+        await self._run_plans(logs, lambda log: log.plan_flush(log.sealed_end if sealed_only else None))
+
+    async def _run_plans(self, logs: Sequence[Log], planned: Callable[[Log], FlushPlan | None]) -> None:
         plans: list[tuple[Log, FlushPlan]] = []
         for log in logs:
             try:
-                plan = log.plan_flush(log.sealed_end if sealed_only else None)
+                plan = planned(log)
             except KafkaError:
                 continue  # it is deleted or offline, which is logged already
             if plan is not None:
@@ -173,6 +190,14 @@ class LogMaintenance:
             await self.flush(logs)
             for log in logs:
                 log.context.synced(log)
+
+    async def _sync_ids(self) -> None:
+        while True:
+            if not self._new:
+                self._new_added.clear()
+                await self._new_added.wait()
+            logs = [self._new.popleft() for _ in range(min(SLICE, len(self._new)))]
+            await self._run_plans(logs, lambda log: log.plan_id_sync())
 
     async def _in_slices(self, work: Callable[[UnifiedLog], None]) -> None:
         for number, log in enumerate(list(self._logs)):

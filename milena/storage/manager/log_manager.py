@@ -306,6 +306,7 @@ class LogManager:
                 )
             if log.topic_id is None:
                 log.assign_topic_id(topic_id)
+                self._maintenance.sync_id_soon(log)
             log.update_config(config)
             return log
         if self.offline_dirs and not is_new:
@@ -316,10 +317,12 @@ class LogManager:
         try:
             if (topic, partition) in target.gone:  # the checkpoints on disk may still have the old log's offsets
                 target.write(target.checkpoints())
-            return target.create(topic, partition, topic_id, config)
+            log = target.create(topic, partition, topic_id, config)
         except OSError as error:
             self.take_offline(target, error)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{target.path}: {error}") from error
+        self._maintenance.sync_id_soon(log)
+        return log
 
     def _directory_for(self, directory_id: UUID | None) -> LogDir:
         online = self.online_dirs

@@ -182,6 +182,22 @@ def test_an_append_syncs_a_pending_topic_id_but_assigning_an_epoch_does_not() ->
     simulate(run, seed=1)
 
 
+def test_topic_ids_of_new_logs_are_synced_in_the_background_before_there_are_records() -> None:
+    async def run(world: World) -> None:
+        machine = world.machine("one")
+        node = Node(machine)
+        await node.start()
+        files = machine.storage.files
+        logs = [node.log(index) for index in range(120)]
+        paths = [f"{log.folder}/partition.metadata" for log in logs]
+        assert {files[path].synced for path in paths} == {0}
+        await node.runtime.clock.sleep(1)
+        assert [path for path in paths if files[path].synced < len(files[path].data)] == []
+        assert [log for log in logs if log.plan_id_sync() is not None] == [], "a first record would sync them again"
+
+    simulate(run, seed=1)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_each_of_two_concurrent_flushes_syncs_up_to_its_recovery_point(seed: int) -> None:
     """The second flush completes before the first one begins."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from milena.broker.observation import Observation
 from milena.broker.replica.description import describe
+from milena.broker.transactions.overview import overview
 from milena.broker.work_lab_commands import Worked, WorkLabCommands
 from milena.node.metadata.image_digest import image_digest
 from milena.protocol.records.batch import iter_batches
@@ -19,6 +20,7 @@ from milena.protocol.uuids import to_text
 if TYPE_CHECKING:
     from milena.broker.metadata.own_changes import OwnChanges
     from milena.broker.reading.remote_reads import RemoteReads
+    from milena.broker.transactions.coordinator import TransactionCoordinator
     from milena.node.metrics import Metrics
 
 READ_BYTES: Final = 1 << 20
@@ -33,6 +35,8 @@ class Inspected(Worked, Protocol):
     def own_changes(self) -> OwnChanges: ...
     @property
     def remote_reads(self) -> RemoteReads | None: ...
+    @property
+    def transactions(self) -> TransactionCoordinator: ...
 
 
 def _text(record: Record, *, is_control: bool) -> str | None:
@@ -59,6 +63,7 @@ class BrokerLabCommands:
             "fetchers": self.fetchers,
             "follower_transitions": self.follower_transitions,
             "image": self.image,
+            "transactions": self.transactions,
             "settle": self.settle,
             "erase_tier": self.erase_tier,
             "observe": Observation(self._node).observe,
@@ -132,6 +137,9 @@ class BrokerLabCommands:
 
     def metric(self, name: str, topic: str) -> dict[str, float]:
         return {"value": self._node.metrics.value(name, topic=topic)}
+
+    def transactions(self, since: int | None = None) -> dict[str, object]:
+        return overview(self._node.transactions, since)
 
     def image(self) -> dict[str, object]:
         image = self._node.image

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from milena.broker.follower.fetchers import Fetchers
     from milena.broker.replica.partition import Partition
     from milena.broker.replica.partitions import PartitionSet
+    from milena.broker.transactions.coordinator import TransactionCoordinator
     from milena.node.metadata.image import MetadataImage
 
 UNKNOWN: Final = -1
@@ -27,6 +28,8 @@ class Observed(Protocol):
     def image(self) -> MetadataImage: ...
     @property
     def partitions(self) -> PartitionSet: ...
+    @property
+    def transactions(self) -> TransactionCoordinator: ...
 
 
 class Observation:
@@ -41,7 +44,9 @@ class Observation:
 
         A row has role (L, F, O), log start, local log start, high watermark, last stable offset, log end, highest
         offset in the tier, bytes, leader epochs and their starts, leader epoch, follower state, followers (node, log
-        end, broker epoch), and the proposed ISR. Raises LookupError for a later page of an unknown session."""
+        end, broker epoch), the proposed ISR, and the oldest open transaction (producer id, first offset, timestamp of
+        its last batch in ms). ``transactions`` changes when the command of this name has another answer. Raises
+        LookupError for a later page of an unknown session."""
         if end:
             self._sessions.end(session)
             return {}
@@ -56,6 +61,7 @@ class Observation:
             "leads": sum(one.is_leader for one in self._node.partitions) if complete else None,
             "metadata_offset": self._node.image.offset,
             "transitions": self._node.fetchers.transitions.last,
+            "transactions": self._node.transactions.transitions.version,
         }
 
     def _is_hosted(self, key: Key) -> bool:
@@ -71,7 +77,7 @@ def row_of(partition: Partition, fetchers: Fetchers) -> Row:
     """Return the row of one replica, as the docstring of `observe` describes it."""
     log, leading = partition.log, partition.leader_state
     if log is None:
-        return ("O", *[UNKNOWN] * 7, [], partition.leader_epoch, "", [], [])
+        return ("O", *[UNKNOWN] * 7, [], partition.leader_epoch, "", [], [], [])
     followers: list[int] = []
     proposed: list[int] = []
     if leading is not None:
@@ -79,6 +85,7 @@ def row_of(partition: Partition, fetchers: Fetchers) -> Row:
             followers += (node, state.log_end, UNKNOWN if state.broker_epoch is None else state.broker_epoch)
         if partition.maximal_isr is not partition.isr and partition.maximal_isr != partition.isr:
             proposed = list(partition.maximal_isr)
+    oldest = None if leading is None else log.producers.oldest_open
     return (
         "F" if leading is None else "L",
         log.log_start_offset,
@@ -93,4 +100,5 @@ def row_of(partition: Partition, fetchers: Fetchers) -> Row:
         "" if leading is not None else fetchers.state_of(partition.topic, partition.index),
         followers,
         proposed,
+        [] if oldest is None else [oldest.producer_id, oldest.first_offset, oldest.timestamp],
     )

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from milena.protocol.apis import (
         DescribeProducersResponse,
         DescribeTransactionsResponse,
+        DescribeTransactionsTransactionState,
         InitProducerIdResponse,
         ListTransactionsResponse,
         WriteTxnMarkersResponse,
@@ -130,6 +131,17 @@ async def list_transactions(
     return sorted(found)
 
 
+async def describe_transactions(
+    cluster: Cluster, coordinator: int, transactional_ids: Collection[str]
+) -> list[TransactionDescription]:
+    """Return transactional ids as the broker ``coordinator`` describes them, in no particular order. Those that it does
+    not coordinate any more are left out."""
+    response: DescribeTransactionsResponse = await cluster.to_broker(coordinator).request(
+        ApiKey.DESCRIBE_TRANSACTIONS, transactional_ids=list(transactional_ids)
+    )
+    return [_description(coordinator, found) for found in response.transaction_states if not found.error_code]
+
+
 async def describe_transaction(cluster: Cluster, transactional_id: str) -> TransactionDescription:
     """Return a transactional id as its coordinator describes it. Raises KafkaError TRANSACTIONAL_ID_NOT_FOUND."""
 
@@ -141,32 +153,44 @@ async def describe_transaction(cluster: Cluster, transactional_id: str) -> Trans
         found = only(response.transaction_states)
         if found.error_code:
             raise KafkaError(ErrorCode(found.error_code), f"transactional id {transactional_id!r}")
-        start = int(found.transaction_start_time)
-        partitions = sorted((topic.topic, int(number)) for topic in found.topics for number in topic.partitions)
-        return TransactionDescription(
-            broker.id,
-            found.transactional_id,
-            int(found.producer_id),
-            int(found.producer_epoch),
-            found.transaction_state,
-            int(found.transaction_timeout),
-            start if start >= 0 else None,
-            tuple(partitions),
-        )
+        return _description(broker.id, found)
 
     return await ask_until_ready(cluster, ask)
+
+
+def _description(coordinator: int, found: DescribeTransactionsTransactionState) -> TransactionDescription:
+    start = int(found.transaction_start_time)
+    partitions = sorted((topic.topic, int(number)) for topic in found.topics for number in topic.partitions)
+    return TransactionDescription(
+        coordinator,
+        found.transactional_id,
+        int(found.producer_id),
+        int(found.producer_epoch),
+        found.transaction_state,
+        int(found.transaction_timeout),
+        start if start >= 0 else None,
+        tuple(partitions),
+    )
 
 
 async def describe_producers(
     cluster: Cluster, partition: TopicPartition, broker: int | None = None
 ) -> list[ActiveProducer]:
     """Return the producers in the state of a partition's leader, or of the replica on ``broker``. Raises KafkaError."""
-    return (await _producers_of(cluster, [partition], broker))[partition]
+    return (await producers_of(cluster, [partition], broker))[partition]
 
 
-async def _producers_of(
-    cluster: Cluster, partitions: Sequence[TopicPartition], broker: int | None
+async def producer_at(cluster: Cluster, partition: TopicPartition, start: int) -> ActiveProducer | None:
+    """Return the producer whose open transaction begins at an offset; None if there is none. Raises KafkaError."""
+    producers = await describe_producers(cluster, partition)
+    return next((one for one in producers if one.start_offset == start), None)
+
+
+async def producers_of(
+    cluster: Cluster, partitions: Sequence[TopicPartition], broker: int | None = None
 ) -> dict[TopicPartition, list[ActiveProducer]]:
+    """Return the same as ``describe_producers`` for several partitions. Raises KafkaError if one cannot be asked."""
+
     async def ask() -> dict[TopicPartition, list[ActiveProducer]]:
         await cluster.metadata(sorted({topic for topic, _ in partitions}))
         by_broker: dict[int, list[TopicPartition]] = {}
@@ -216,7 +240,7 @@ async def find_hanging(
     now = cluster.runtime.clock.time_ms()
     opened: list[OpenTransaction] = []
     for some in _parts(partitions):
-        for partition, producers in (await _producers_of(cluster, some, broker)).items():
+        for partition, producers in (await producers_of(cluster, some, broker)).items():
             opened += [
                 OpenTransaction(partition, one)
                 for one in producers

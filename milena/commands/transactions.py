@@ -18,6 +18,7 @@ from milena.client.transactions import (
     fence_producer,
     find_hanging,
     list_transactions,
+    producer_at,
 )
 from milena.command_line.errors import UsageError, UserError
 from milena.command_line.options import CommandLine, Option, Positional, Values
@@ -259,7 +260,7 @@ async def partitions_to_search(
 async def abort(values: Values, cluster: Cluster) -> int:
     topic, number = partition = partition_of(values)
     if values.start_offset is not None:
-        producer = await producer_at(cluster, partition, values.start_offset)
+        producer = await open_producer(cluster, partition, values.start_offset)
     else:
         options = ("producer_id", "producer_epoch", "coordinator_epoch")
         if any(getattr(values, option) is None for option in options):
@@ -274,14 +275,15 @@ async def abort(values: Values, cluster: Cluster) -> int:
     return 0
 
 
-async def producer_at(cluster: Cluster, partition: TopicPartition, start: int) -> ActiveProducer:
+async def open_producer(cluster: Cluster, partition: TopicPartition, start: int) -> ActiveProducer:
     """Return the producer whose open transaction begins at an offset. Raises UserError if there is none."""
-    for producer in await describe_producers(cluster, partition):
-        if producer.start_offset == start:
-            return producer
-    raise UserError(
-        f"Could not find any open transactions starting at offset {start} on partition {partition[0]}-{partition[1]}"
-    )
+    producer = await producer_at(cluster, partition, start)
+    if producer is None:
+        raise UserError(
+            f"Could not find any open transactions starting at offset {start} on partition "
+            f"{partition[0]}-{partition[1]}"
+        )
+    return producer
 
 
 async def force_terminate(values: Values, cluster: Cluster) -> int:

@@ -17,7 +17,7 @@ from starlette.staticfiles import StaticFiles
 
 from milena import VERSION
 from milena.command_line.errors import UserError
-from milena.console import clusters, nodes, reading, scenarios, topics
+from milena.console import clusters, nodes, reading, scenarios, topics, transactions
 from milena.console.context import Context, check_text
 from milena.console.guard import Guard
 from milena.console.model import encoded
@@ -60,8 +60,8 @@ def application(context: Context) -> Guard:
         default_response_class=Answer,
     )
     app.state.context = context
-    for router in (reading.router, nodes.router, topics.router, scenarios.router, clusters.router):
-        app.include_router(router)
+    for part in (reading, nodes, topics, transactions, scenarios, clusters):
+        app.include_router(part.router)
     for kind, handler in HANDLERS:
         app.add_exception_handler(kind, handler)
     app.add_api_route("/login", _login, methods=["GET"], include_in_schema=False)

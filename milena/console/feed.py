@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -19,7 +19,7 @@ MOST_PENDING: Final = 1000
 
 LEADER, LEADER_EPOCH, _, _, ISR, ADDING, REMOVING, ELR, _ = range(9)
 """Positions in the row of a registration."""
-ROLE, LOG_START, LOCAL_START, HIGH_WATERMARK, _, LOG_END, TIER_END, SIZE, _, _, _, _, PROPOSED = range(13)
+ROLE, LOG_START, LOCAL_START, HIGH_WATERMARK, _, LOG_END, TIER_END, SIZE, _, _, _, _, PROPOSED, _ = range(14)
 """Positions in the row of a replica."""
 UNKNOWN: Final = -1
 STATES: Final = {
@@ -167,6 +167,21 @@ class Feed:
         reason = f" ({change['event']})" if change["event"] else ""
         self.add("follower_state", text + reason, node=f"broker-{broker}", partition=key, error=state == "Failed")
 
+    # -- transactions
+
+    def transaction_changed(self, node: str, change: Mapping[str, Any]) -> None:
+        """``change``: a transition as the lab command ``transactions`` returns it."""
+        kind, text = _transition(change)
+        error = kind in ("transaction_timed_out", "producer_fenced")
+        self.add(kind, f"{change['transactional_id']}: {text}", node=node, error=error)
+
+    def transactions_changed(self, node: str, changes: Sequence[Mapping[str, Any]], left_out: int) -> None:
+        """Add one event for changes that are too many for an event each. ``left_out``: further ones, not known."""
+        counts = Counter(_transition(change)[0].removeprefix("transaction_") for change in changes)
+        said = ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in counts.items())
+        more = f", and {left_out:,} further changes" if left_out else ""
+        self.add("transactions", f"{node}: {said}{more}", node=node)
+
     # -- groups and faults
 
     def group_changed(self, name: str, before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> None:
@@ -183,6 +198,29 @@ class Feed:
             self.add("rule", f"{node}: rule {number}, {_rule_text(present[number])}", node=node)
         for number in former.keys() - present.keys():
             self.add("rule", f"{node}: rule {number} has ended", node=node)
+
+
+def _transition(change: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the kind of the event and its text, without the transactional id."""
+    producer = f"producer id {change['producer_id']}, epoch {change['epoch']}"
+    count = change["partitions"]
+    partitions = f"{count} partition{'' if count == 1 else 's'}"
+    match change["after"], change["cause"]:
+        case None, _:
+            return "transactional_id", "removed, it was not used for transactional.id.expiration.ms"
+        case "Empty", _:
+            return "transactional_id", f"initialized, {producer}"
+        case "Ongoing", _:
+            return "transaction_begun", f"transaction begun, {producer}"
+        case "PrepareAbort", "timeout":
+            return "transaction_timed_out", f"transaction timed out, abort prepared for {partitions}, {producer}"
+        case "PrepareAbort", "fenced":
+            return "producer_fenced", f"producer fenced by InitProducerId, abort prepared for {partitions}, {producer}"
+        case ("PrepareCommit" | "PrepareAbort") as state, _:
+            return "transaction_prepared", f"{state.removeprefix('Prepare').lower()} prepared for {partitions}"
+        case state, _:
+            outcome = "committed" if state == "CompleteCommit" else "aborted"
+            return "transaction_completed", f"transaction {outcome}, {partitions} with markers"
 
 
 def _is_cleaned(before: Row, now: Row) -> bool:

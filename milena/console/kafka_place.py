@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from milena.client.cluster import Cluster, ClusterView, PartitionInfo
 from milena.client.offsets import EARLIEST, EARLIEST_LOCAL, LATEST
 from milena.client.replicas import HostedReplica, describe_log_dirs, list_brokers, list_reassignments
+from milena.client.transactions import producers_of
 from milena.console.groups import read_groups
 from milena.console.lab_place import INTERNAL
-from milena.console.model import Json, Key, Model, Row
+from milena.console.model import NO_TRANSACTIONS, Json, Key, Model, Row
 from milena.console.node_link import NodeAway
 from milena.console.places import Watched
+from milena.console.transactional_ids import open_ids
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import KafkaError
@@ -25,9 +27,11 @@ if TYPE_CHECKING:
 
 LIMITS: Final = (
     "Only Kafka's protocol is available: without leader epochs of logs, states of followers, pending ISR changes, "
-    "segments in the tier, processes, fault rules and lab commands"
+    "segments in the tier, transactional ids without a transaction, processes, fault rules and lab commands"
 )
 UNKNOWN: Final = -1
+MOST_OPEN: Final = 100
+"""Partitions whose open transactions are asked for."""
 Offsets = dict[Key, int]
 
 
@@ -99,6 +103,17 @@ class KafkaSession:
         for key in [key for key in self._model.registered if key not in registered]:
             self._model.remove_partition(key)
         await self._take_replicas(view, registered)
+        await self._take_transactions(view)
+
+    async def _take_transactions(self, view: ClusterView) -> None:
+        """Enter the ids whose transaction has not ended. All ids of a large cluster would be too many for each
+        round."""
+        try:
+            opened = await open_ids(self._client)
+        except KafkaError:  # a coordinator is loading, or an older broker
+            return
+        for broker in view.brokers:
+            self._model.set_transactions(f"broker-{broker}", opened.get(broker, NO_TRANSACTIONS))
 
     async def _take_brokers(self, view: ClusterView) -> None:
         """Brokers that metadata does not name are fenced, or have ended."""
@@ -123,10 +138,12 @@ class KafkaSession:
         for key, row in registered.items():
             if row[0] in view.brokers:
                 leaders[row[0]].append(key)
-        starts, locals_, ends = Offsets(), Offsets(), Offsets()
+        starts, locals_, ends, stable = Offsets(), Offsets(), Offsets(), Offsets()
         for broker, keys in leaders.items():
             for found, at in ((starts, EARLIEST), (locals_, EARLIEST_LOCAL), (ends, LATEST)):
                 found |= await self._offsets(broker, keys, at)
+            stable |= await self._offsets(broker, keys, LATEST, committed=True)
+        opened = await self._open_transactions([key for key, end in ends.items() if stable.get(key, end) < end])
         for broker in view.brokers:
             hosted: dict[Key, HostedReplica] = {}
             for directory in await describe_log_dirs(self._client, broker):
@@ -134,17 +151,32 @@ class KafkaSession:
             for key, replica in hosted.items():
                 if key in registered:
                     leads = registered[key][0] == broker
-                    bounds = (starts.get(key, UNKNOWN), locals_.get(key, UNKNOWN), ends.get(key, UNKNOWN))
-                    row = _replica(bounds, replica, registered[key][1], leads=leads)
+                    bounds = [found.get(key, UNKNOWN) for found in (starts, locals_, ends, stable)]
+                    row = _replica(bounds, replica, registered[key][1], opened.get(key, []), leads=leads)
                     self._model.set_replica(key, str(broker), row)
             self._model.update_node(f"broker-{broker}", hosts=len(hosted), leads=len(leaders[broker]))
             for key in self._model.replicas_of(str(broker)):
                 if key not in hosted:
                     self._model.remove_replica(key, str(broker))
 
-    async def _offsets(self, broker: int, keys: list[Key], at: int) -> Offsets:
+    async def _open_transactions(self, keys: list[Key]) -> dict[Key, Row]:
+        """Return producer id, first offset and time of the last batch of the oldest transaction in each partition."""
+        found: dict[Key, Row] = {}
+        try:
+            producers = await producers_of(self._client, keys[:MOST_OPEN]) if keys else {}
+        except KafkaError:  # a leader has changed, or an older broker
+            return {}
+        for key, known in producers.items():
+            begun = [(one.start_offset, one) for one in known if one.start_offset is not None]
+            if begun:
+                start, producer = min(begun, key=lambda one: one[0])
+                found[key] = [producer.producer_id, start, producer.last_timestamp]
+        return found
+
+    async def _offsets(self, broker: int, keys: list[Key], at: int, *, committed: bool = False) -> Offsets:
         """Return the offsets of these partitions for one of the special times, as their leader knows them; nothing for
-        those that it does not lead any more, and for a time that it does not know."""
+        those that it does not lead any more, and for a time that it does not know. ``committed``: the last stable
+        offset is the latest one."""
         topics: dict[str, list[Json]] = defaultdict(list)
         for topic, number in keys:
             topics[topic].append({"partition_index": number, "current_leader_epoch": UNKNOWN, "timestamp": at})
@@ -157,7 +189,7 @@ class KafkaSession:
             ApiKey.LIST_OFFSETS,
             version,
             replica_id=-1,
-            isolation_level=0,
+            isolation_level=int(committed),
             topics=[{"name": name, "partitions": partitions} for name, partitions in topics.items()],
         )
         return {
@@ -173,13 +205,13 @@ def _registration(partition: PartitionInfo, adding: list[int], removing: list[in
     return [partition.leader, partition.leader_epoch, UNKNOWN, replicas, isr, adding, removing, [], 0]
 
 
-def _replica(bounds: tuple[int, int, int], replica: HostedReplica, leader_epoch: int, *, leads: bool) -> Row:
+def _replica(bounds: Sequence[int], replica: HostedReplica, leader_epoch: int, opened: Row, *, leads: bool) -> Row:
     """Kafka's protocol has no log end offset of a replica: the result is the high watermark minus the replica's lag."""
-    start, local, high = bounds
+    start, local, high, stable = bounds
     if leads:
-        return ["L", start, local, high, UNKNOWN, high, UNKNOWN, replica.size, [], leader_epoch, "", [], []]
+        return ["L", start, local, high, stable, high, UNKNOWN, replica.size, [], leader_epoch, "", [], [], opened]
     end = UNKNOWN if high < 0 else high - max(replica.lag, 0)
-    return ["F", UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, end, UNKNOWN, replica.size, [], leader_epoch, "", [], []]
+    return ["F", UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, end, UNKNOWN, replica.size, [], leader_epoch, "", [], [], []]
 
 
 def _broker(number: int, address: str, rack: str | None, *, fenced: bool) -> Json:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from milena.client.cluster import Cluster
 from milena.console.groups import read_groups
-from milena.console.model import Json, Key, Model
+from milena.console.model import NO_TRANSACTIONS, Json, Key, Model
 from milena.console.node_link import CommandError, NodeAway, NodeLink, linked
 from milena.console.places import Watched
 from milena.node.links.outgoing import ChannelError
@@ -27,6 +27,8 @@ INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 """The topics that Kafka calls internal."""
 MOST_TRANSITIONS: Final = 200
 """Changes of followers' states of one round that are events of their own."""
+MOST_TRANSACTION_EVENTS: Final = 20
+"""The same for transitions of transactions, so that a loaded cluster leaves room for other events."""
 LONE_LIMITS: Final = (
     "The nodes have no `milena up`: their processes cannot be controlled, and there are no resets and snapshots"
 )
@@ -105,6 +107,9 @@ class LabSession:
         self._broken = False
         self._transitions: int | None = None
         """The number of the last change of a follower's state that was seen."""
+        self._transactions: int | None = None
+        """The version of what the broker coordinates that was seen."""
+        self._last_transition: int | None = None
 
     async def round(self) -> None:
         try:
@@ -137,6 +142,7 @@ class LabSession:
                 self._take_replicas(answer, seen)
                 if answer["next"] is None:
                     await self._read_transitions(answer["transitions"])
+                    await self._read_transactions(answer["transactions"], first=answer["first"])
             else:
                 self._take_registrations(answer, seen)
             position = answer["next"]
@@ -166,6 +172,27 @@ class LabSession:
             return
         for change in await self._link.call("follower_transitions", ANSWER_SECONDS, since=known):
             self._model.feed.follower_changed(broker, change)
+
+    async def _read_transactions(self, version: int, *, first: bool) -> None:
+        """Enter what the broker coordinates into the model if it has changed, and the transitions into the feed.
+        ``first``: the node has just been asked for the first time, or begins again to count versions."""
+        if version == self._transactions and not first:
+            return
+        known = None if first else self._last_transition
+        answer = await self._link.call("transactions", ANSWER_SECONDS, since=known)
+        self._transactions, self._last_transition = answer["version"], answer["last"]
+        coordinated = {key: answer[key] for key in ("counts", "total", "loading", "ids")}
+        self._model.set_transactions(self._node.name, coordinated)
+        if known is not None:
+            self._note_transitions(answer["transitions"], answer["last"] - known)
+
+    def _note_transitions(self, changes: Sequence[Json], count: int) -> None:
+        """``count``: how many there were; the node may have dropped some."""
+        if count > MOST_TRANSACTION_EVENTS:
+            self._model.feed.transactions_changed(self._node.name, changes, count - len(changes))
+            return
+        for change in changes:
+            self._model.feed.transaction_changed(self._node.name, change)
 
     def _take_registrations(self, answer: Mapping[str, Any], seen: set[Key]) -> None:
         for name, (topic_id, count) in answer["topics"].items():
@@ -225,6 +252,7 @@ class LabPlace:
         model.set_node(node.name, described(node, model.nodes.get(node.name)))
         if node.state == "down":
             model.set_rules(node.name, [])
+            model.set_transactions(node.name, NO_TRANSACTIONS)
 
     async def read_groups(self, model: Model) -> None:
         if not model.cluster.get("id"):

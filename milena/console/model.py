@@ -22,6 +22,8 @@ Key: TypeAlias = tuple[str, int]
 KEPT_DELTAS: Final = 64
 KEPT_BYTES: Final = 4 << 20
 """The newest deltas, for clients that connect again."""
+NO_TRANSACTIONS: Final[Json] = {"counts": {}, "total": 0, "loading": 0, "ids": {}}
+"""Of a broker that coordinates no transactional id. ``total`` is None if it is unknown."""
 REPLICAS: Final = 8
 """The position of the replicas in a partition of the full state. A delta has them apart."""
 
@@ -66,6 +68,8 @@ class Model:
         self.topics: dict[str, Json] = {}
         self.groups: dict[str, Json] = {}
         self.rules: dict[str, list[Json]] = {}
+        self.transactions: dict[str, Json] = {}
+        """What each coordinator has: ``counts``, ``total``, ``loading`` and ``ids``, as docs/http.md describes it."""
         self.registered: dict[Key, Row] = {}
         self.replicas: dict[Key, dict[str, Row]] = {}
         self.feed = Feed(time_ms)
@@ -185,6 +189,22 @@ class Model:
         self.feed.rules_changed(node, before, rules)
         self._pending.setdefault("rules", {})[node] = rules
 
+    def set_transactions(self, node: str, coordinated: Json) -> None:
+        """A broker coordinates these transactional ids."""
+        before = self.transactions.get(node, NO_TRANSACTIONS)
+        if before == coordinated:
+            return
+        if coordinated == NO_TRANSACTIONS:
+            del self.transactions[node]
+        else:
+            self.transactions[node] = coordinated
+        former, ids = before["ids"], coordinated["ids"]
+        changed = dict.fromkeys(name for name in former if name not in ids)
+        changed |= {name: row for name, row in ids.items() if former.get(name) != row}
+        pending = self._pending.setdefault("transactions", {})
+        known = pending.get(node, NO_TRANSACTIONS)["ids"]
+        pending[node] = {**coordinated, "ids": {**known, **changed}}
+
     def _changed(self, key: Key) -> Changed:
         return self._rows.setdefault(key, Changed())
 
@@ -241,6 +261,7 @@ class Model:
                 "topics": {name: self._topic(name, topic) for name, topic in self.topics.items()},
                 "groups": self.groups,
                 "rules": self.rules,
+                "transactions": self.transactions,
                 "events": self.feed.newest(),
             }
         )

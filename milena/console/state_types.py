@@ -68,6 +68,13 @@ Replica = tuple[
     Annotated[str, Field(description="state of a follower")],
     Annotated[list[int], Field(description="at the leader: node, log end and broker epoch of each follower, in turn")],
     Annotated[list[int], Field(description="at the leader: the proposed ISR, if it is not committed yet")],
+    Annotated[
+        list[int],
+        Field(
+            description="at the leader: producer id, first offset and time of the last batch (ms) of the oldest open "
+            "transaction, if there is one"
+        ),
+    ],
 ]
 """-1 is unknown."""
 Partition = tuple[
@@ -104,6 +111,63 @@ class GroupState(Strict):
     coordinator: str | None
     members: list[MemberState]
     offsets: dict[str, dict[str, int]] = Field(description="committed offsets by topic and partition")
+
+
+TransactionStateName = Literal[
+    "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence", "CompleteCommit", "CompleteAbort", "Dead"
+]
+
+
+class TransactionalIdState(Strict):
+    """A transactional id as its coordinator has it."""
+
+    state: TransactionStateName
+    producer_id: int
+    producer_epoch: int
+    start_ms: int | None = Field(description="when the present or last transaction began")
+    update_ms: int | None = Field(description="when the state was written")
+    timeout_ms: int | None = Field(description="null: the coordinator never aborts the transaction")
+    partitions: int = Field(description="how many are in the transaction")
+    pending: TransactionStateName | None = Field(description="the state whose record is not committed yet")
+
+
+class CoordinatorState(Strict):
+    """What one broker coordinates."""
+
+    counts: dict[TransactionStateName, int] = Field(description="numbers of transactional ids by state")
+    total: int | None = Field(description="the number of ids; null if it is unknown")
+    loading: int = Field(description="partitions of `__transaction_state` that are being loaded")
+    ids: dict[str, TransactionalIdState] = Field(
+        description="at most 100 with an open transaction, oldest first, at most 100 prepared ones, and the 100 others "
+        "that changed last"
+    )
+
+
+class NamedTransactionalId(TransactionalIdState):
+    transactional_id: str
+    coordinator: int
+
+
+class ProducerState(Strict):
+    """A producer in the state of a partition's leader."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int = Field(description="-1 before the first marker")
+    last_sequence: int
+    last_timestamp: int = Field(description="ms")
+    start_offset: int | None = Field(description="the first offset of its open transaction here")
+
+
+class ProducerOfPartition(Strict):
+    topic: str
+    partition: int
+    producer: ProducerState | None
+
+
+class TransactionDetails(NamedTransactionalId):
+    producers: list[ProducerOfPartition] = Field(description="of the first 200 partitions of the transaction")
+    error: str = Field(description="why the partitions' producers are not known")
 
 
 class HeldRequest(Strict):
@@ -145,6 +209,7 @@ class State(Strict):
     topics: dict[str, TopicState]
     groups: dict[str, GroupState]
     rules: dict[str, list[RuleState]] = Field(description="by node")
+    transactions: dict[str, CoordinatorState] = Field(description="by broker")
     events: list[EventState] = Field(description="the newest 200")
 
 

@@ -65,6 +65,7 @@ class MadeState:
             "topics": topics,
             "groups": {},
             "rules": {},
+            "transactions": {},
             "events": [self._event(number) for number in range(MADE_EVENTS)],
         }
 
@@ -105,6 +106,7 @@ class MadeState:
                 5,
                 state,
                 followers,
+                [],
                 [],
             ]
         return found

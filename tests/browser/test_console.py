@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tests.browser.conftest import Opener
 
-VIEWS = ("overview", "groups", "tier", "records", "faults", "scenarios")
+VIEWS = ("overview", "groups", "transactions", "tier", "records", "faults", "scenarios")
 TIERED = {"remote.log.storage.system.enable": "true", "remote.log.manager.task.interval.ms": "500"}
 TIERED_TOPIC = {"remote.storage.enable": "true", "internal.segment.bytes": "20000"}
 PICTURED_STEP = 4
@@ -127,7 +127,7 @@ def test_the_overview_follows_records_as_they_are_appended(
     page = console.view("overview")
     assert page.locator("[data-node]").count() == 4
     details = choose(page, "orders-1")
-    rises(details.locator("tbody tr").first.locator("td").nth(4))
+    rises(details.locator("tbody tr").first.locator("td").nth(5))
     page.locator("figcaption", has_text="Appended").filter(has_text=re.compile("[1-9]")).wait_for()
     assert re.search(r"\d@\d+ \d@\d+ \d@\d+", details.inner_text())
     page.get_by_role("searchbox", name="Name").fill("")

@@ -21,7 +21,7 @@ def chosen_end(page: Page, name: str) -> int:
     """The log end of the first replica of a partition that the list shows, from its details."""
     page.get_by_role("option", name=re.compile(f"^{name} ")).click()
     details = page.get_by_role("region", name=f"Partition {name}")
-    return int(details.locator("tbody tr").first.locator("td").nth(4).inner_text().replace(",", ""))
+    return int(details.locator("tbody tr").first.locator("td").nth(5).inner_text().replace(",", ""))
 
 
 def test_a_delta_changes_what_the_page_shows(open_page: Opener) -> None:
@@ -29,7 +29,7 @@ def test_a_delta_changes_what_the_page_shows(open_page: Opener) -> None:
         page = open_page(server.url)
         before = chosen_end(page, "topic-000-1")
         page.wait_for_function(
-            "before => Number(document.querySelector('.details td:nth-child(6)').innerText.replace(',', '')) > before",
+            "before => Number(document.querySelector('.details td:nth-child(7)').innerText.replace(',', '')) > before",
             arg=before,
         )
 

@@ -12,12 +12,15 @@ import pytest
 
 from milena.console.state_types import State
 from milena.testing.local_cluster import LocalCluster
+from tests.wire.hanging import UNVERIFIED, make_transactions
 from tests.wire.http_client import HttpClient, until_ready
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with LocalCluster.start(tmp_path_factory.mktemp("any"), brokers=2, topics=["orders:2:2"]) as running:
+    with LocalCluster.start(
+        tmp_path_factory.mktemp("any"), brokers=2, topics=["orders:2:2"], overrides=UNVERIFIED
+    ) as running:
         yield running
 
 
@@ -52,6 +55,18 @@ def test_replicas_have_sizes_and_the_leaders_offsets(http: HttpClient) -> None:
     assert (leader[0], leader[1], leader[3]) == ("L", 0, 1)
     assert (follower[0], follower[5]) == ("F", 1)
     assert leader[7] == follower[7] > 0
+
+
+def test_open_transactions_are_in_the_state(http: HttpClient, cluster: LocalCluster) -> None:
+    make_transactions(cluster.bootstrap, "pay")
+    state = http.ok("/api/state")
+    State.model_validate_json(json.dumps(state), strict=True)
+    assert [(name, row["state"]) for block in state["transactions"].values() for name, row in block["ids"].items()] == [
+        ("pay-ongoing", "Ongoing")
+    ]
+    partition = state["topics"]["pay"]["partitions"][1]
+    leader = partition[8][str(partition[0])]
+    assert leader[3] > leader[4] == leader[13][1] > 0
 
 
 def test_nodes_and_processes_cannot_be_controlled(http: HttpClient) -> None:

@@ -14,6 +14,7 @@ from milena.broker.transactions.loading import load
 from milena.broker.transactions.markers import MarkerWork
 from milena.broker.transactions.model import NO_TIMEOUT, Done, ProducerDone, Transaction, TransactionSettings
 from milena.broker.transactions.shard import Shard
+from milena.broker.transactions.transition_log import Cause, TransitionLog
 from milena.protocol.cooperative import Cooperative
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.features import EPOCH_BUMP_VERSION
@@ -73,6 +74,7 @@ class TransactionCoordinator(Coordinator[Shard]):
         self._lacked_ids = False
         self._markers = markers
         self.settings = settings
+        self.transitions = TransitionLog(runtime.clock, keeps=runtime.lab)
         self._events = LimitedLog(self._log, runtime.clock.monotonic)
 
     def start(self) -> None:
@@ -82,11 +84,20 @@ class TransactionCoordinator(Coordinator[Shard]):
     # -- leadership
 
     def _new_shard(self, index: int, leader_epoch: LeaderEpoch, log: PartitionLog) -> Shard:
-        send_markers = partial(self._send_markers, index, leader_epoch)
-        return Shard(log, clock=self._runtime.clock, version=self._version, send_markers=send_markers)
+        self.transitions.touch()
+        return Shard(
+            log,
+            clock=self._runtime.clock,
+            version=self._version,
+            send_markers=partial(self._send_markers, index, leader_epoch),
+            transitions=self.transitions,
+        )
 
     def _load(self, log: PartitionLog, shard: Shard) -> Cooperative[None]:
         return load(log, shard, self._events)
+
+    def _loaded(self, index: int) -> None:
+        self.transitions.touch()
 
     def _closed(self, index: int) -> None:
         self._markers.cancel(index)
@@ -128,6 +139,11 @@ class TransactionCoordinator(Coordinator[Shard]):
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         return self._shard_for(transactional_id)
+
+    @property
+    def loading_count(self) -> int:
+        """How many partitions of ``__transaction_state`` are being loaded."""
+        return sum(not led.loaded for led in self._led.values())
 
     def find(self, transactional_id: str) -> Transaction | None:
         """The committed state of an id. Raises as ``shard``."""
@@ -171,7 +187,8 @@ class TransactionCoordinator(Coordinator[Shard]):
                 error = ErrorCode.CONCURRENT_TRANSACTIONS  # the open transaction is being aborted
             done(error, following.producer if error is ErrorCode.NONE else NO_PRODUCER)
 
-        shard.change(transactional_id, following, written)
+        cause = Cause.REQUEST if following.state is TransactionState.EMPTY else Cause.FENCED
+        shard.change(transactional_id, following, written, cause)
 
     def add_partitions(
         self,

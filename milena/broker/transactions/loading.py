@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from milena.broker.coordinators import loading as coordinators
 from milena.broker.coordinators.loading import ReadableLog
+from milena.broker.transactions.census import counted
 from milena.broker.transactions.model import Transaction
 from milena.broker.transactions.shard import Shard
 from milena.broker.transactions.store import Restorer
@@ -19,7 +20,7 @@ def load(log: ReadableLog, shard: Shard, events: LimitedLog) -> Cooperative[None
     CorruptBatch, DecodeError."""
     loader = Loader(events)
     yield from loader.read(log)
-    shard.add_loaded(loader.transactions)
+    shard.add_loaded(loader.transactions, (yield from counted(loader.transactions)))
 
 
 class Loader(coordinators.Loader):

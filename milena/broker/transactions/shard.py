@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Final, TypeAlias
@@ -10,7 +11,9 @@ from typing import Final, TypeAlias
 from milena.broker.coordinators.errors import client_error, client_errors
 from milena.broker.coordinators.partition_log import CoordinatorLog
 from milena.broker.transactions import decisions, store
+from milena.broker.transactions.census import Census
 from milena.broker.transactions.model import PREPARED, Done, Transaction
+from milena.broker.transactions.transition_log import Cause, TransitionLog
 from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.invariants import BrokenInvariant
@@ -50,9 +53,15 @@ class Shard:
     """
 
     def __init__(
-        self, log: CoordinatorLog, *, clock: Clock, version: Callable[[], int], send_markers: SendMarkers
+        self,
+        log: CoordinatorLog,
+        *,
+        clock: Clock,
+        version: Callable[[], int],
+        send_markers: SendMarkers,
+        transitions: TransitionLog,
     ) -> None:
-        """``version``: the level of ``transaction.version``."""
+        """``version``: the level of ``transaction.version``. ``transitions``: of all shards of the broker."""
         self.transactions: dict[str, Transaction] = {}
         """The committed state of each transactional id."""
         self._log = log
@@ -61,10 +70,10 @@ class Shard:
         self._send_markers = send_markers
         self._pending: dict[str, Transaction | None] = {}
         """What each busy id becomes when its record is committed; None if it is removed."""
-        self._open: dict[str, None] = {}
-        """The ids with an open transaction, which may time out."""
         self._waiting: dict[str, tuple[Timer, Done]] = {}
         """The request of each id that waits until the id's transaction is complete, and its timeout."""
+        self.census: Final = Census()
+        self._transitions = transitions
         self._events = LimitedLog(get_logger("transactions"), clock.monotonic)
         self._loaded_end = 0
         """The log end when the ids were loaded."""
@@ -81,7 +90,7 @@ class Shard:
     @property
     def open_count(self) -> int:
         """The number of open transactions."""
-        return len(self._open)
+        return len(self.census.open)
 
     def get(self, transactional_id: str) -> Transaction | None:
         """The committed state."""
@@ -98,23 +107,29 @@ class Shard:
         """Whether a record of the id is not committed."""
         return transactional_id in self._pending
 
+    def pending(self, transactional_id: str) -> Transaction | None:
+        """What an id becomes when its record is committed; None if none is pending, or the id is removed."""
+        return self._pending.get(transactional_id)
+
     def close(self) -> None:
         """End this leadership. Waiting requests are answered with NOT_COORDINATOR, later writes are refused."""
         self.closed = True
         self.transactions.clear()
         self._pending.clear()
-        self._open.clear()
+        self.census.clear()
+        self._transitions.touch()
         for transactional_id in list(self._waiting):
             self._resume(transactional_id, ErrorCode.NOT_COORDINATOR)
 
     # -- loading
 
-    def add_loaded(self, transactions: dict[str, Transaction]) -> None:
+    def add_loaded(self, transactions: dict[str, Transaction], counts: Counter[TransactionState]) -> None:
         """Add the ids that were loaded from the log, all in one step: a request finds all of them or none. ``begin``
-        has to follow. Raises BrokenInvariant if there are ids already."""
+        has to follow. ``counts``: the numbers of ids by state. Raises BrokenInvariant if there are ids already."""
         if self.transactions:
             raise BrokenInvariant("transactional ids were loaded, but some exist already")
         self.transactions = transactions
+        self.census.counts = counts
         self._loaded_end = self._log.end
 
     def begin(self) -> Cooperative[None]:
@@ -126,16 +141,18 @@ class Shard:
 
         An id that a request has changed since is skipped. Its markers would be sent twice, and the second one might end
         the next transaction of the producer."""
-        prepared: list[str] = []
+        unsettled: list[tuple[str, Transaction]] = []
         budget = YieldBudget(IDS_PER_YIELD)
         for transactional_id, loaded in list(self.transactions.items()):
-            if self.transactions.get(transactional_id) is loaded:
-                if loaded.state is TransactionState.ONGOING:
-                    self._open[transactional_id] = None
-                elif loaded.state in PREPARED:
-                    prepared.append(transactional_id)
+            if loaded.state is TransactionState.ONGOING or loaded.state in PREPARED:
+                unsettled.append((transactional_id, loaded))
             if budget.spend(1):
                 yield
+        unsettled.sort(key=lambda one: one[1].start_ms)
+        left = [(one, loaded.state) for one, loaded in unsettled if self.transactions.get(one) is loaded]
+        self.census.add_older(left)
+        self._transitions.touch()
+        prepared = [one for one, state in left if state in PREPARED]
         if prepared:
             self._when_committed(self._log.end, lambda: self._continue(prepared), _ignored)
 
@@ -174,7 +191,7 @@ class Shard:
         timer.cancel()
         then(error)
 
-    def change(self, transactional_id: str, following: Transaction, done: Done) -> None:
+    def change(self, transactional_id: str, following: Transaction, done: Done, cause: Cause = Cause.REQUEST) -> None:
         """Write the next state of an id that is not busy. ``done`` is called after it has taken effect, or with an
         error: of a refused append, or after the commit timeout."""
         if self.is_pending(transactional_id):
@@ -187,24 +204,23 @@ class Shard:
             done(error.code)
             return
         self._pending[transactional_id] = following
+        self._transitions.touch()
         self._when_committed(
             end,
-            lambda: self._apply(transactional_id, following),
+            lambda: self._apply(transactional_id, following, cause),
             done,
             # After the response of EndTxn.
             lambda: self._write_markers(transactional_id),
         )
 
-    def _apply(self, transactional_id: str, following: Transaction) -> None:
+    def _apply(self, transactional_id: str, following: Transaction, cause: Cause) -> None:
         del self._pending[transactional_id]
         present = self.transactions.get(transactional_id)
         if present is not None:
             decisions.check_transition(present, following)
         self.transactions[transactional_id] = following
-        if following.state is TransactionState.ONGOING:
-            self._open[transactional_id] = None
-        else:
-            self._open.pop(transactional_id, None)
+        self.census.changed(transactional_id, present, following)
+        self._transitions.add(transactional_id, present, following, cause)
 
     def _append(self, batch: bytes) -> int:
         if self.closed:
@@ -274,7 +290,7 @@ class Shard:
     def abort_timed_out(self, next_id: decisions.NextId) -> Cooperative[None]:
         """Abort the open transactions that are older than their timeouts, which fences their producers."""
         budget = YieldBudget(IDS_PER_YIELD)
-        for transactional_id in list(self._open):
+        for transactional_id in list(self.census.open):
             present = self.transactions.get(transactional_id)
             now_ms = self._clock.time_ms()
             if present is not None and not self.is_pending(transactional_id) and present.times_out(now_ms):
@@ -297,7 +313,7 @@ class Shard:
             else:
                 self._events.warning("transaction not aborted", id=transactional_id, error=error.name)
 
-        self.change(transactional_id, following, done)
+        self.change(transactional_id, following, done, Cause.TIMEOUT)
 
     def expire(self, expiration_ms: int) -> Cooperative[None]:
         """Write tombstones for the ids without a transition for ``expiration_ms``, and remove them once these are
@@ -328,11 +344,14 @@ class Shard:
             return
         self._pending.update(dict.fromkeys(ids))
 
-        def removed() -> None:
+        def remove() -> None:
             for transactional_id in ids:
-                del self._pending[transactional_id], self.transactions[transactional_id]
+                del self._pending[transactional_id]
+                removed = self.transactions.pop(transactional_id)
+                self.census.changed(transactional_id, removed, None)
+                self._transitions.add(transactional_id, removed, None, Cause.EXPIRED)
 
-        self._when_committed(end, removed, _ignored)
+        self._when_committed(end, remove, _ignored)
 
 
 def _ignored(error: ErrorCode) -> None:

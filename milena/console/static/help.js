@@ -3,7 +3,7 @@
 import { html, useEffect, useRef } from "./vendor/htm-preact.js";
 
 const KEYS = [
-  ["1 to 6", "the views, from left to right"],
+  ["1 to 7", "the views, from left to right"],
   ["/", "to the filter of the view"],
   ["↑ ↓", "in a list: the row before or after"],
   ["Tab", "to the next control"],

@@ -19,6 +19,19 @@ export function useChanges(store, parts) {
 }
 
 /**
+ * The server's time in ms; the component is drawn again each second.
+ * @param {Store} store
+ */
+export function useClock(store) {
+  const [now, setNow] = useState(store.now());
+  useEffect(() => {
+    const ticks = setInterval(() => setNow(store.now()), 1000);
+    return () => clearInterval(ticks);
+  }, [store]);
+  return Math.max(now, store.now());
+}
+
+/**
  * The answer of a request that is made when the inputs change.
  * @template T
  * @param {() => Promise<T> | null} ask null: nothing to ask

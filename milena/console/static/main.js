@@ -10,15 +10,17 @@ import { RecordsView } from "./records.js";
 import { ScenariosView } from "./scenarios.js";
 import { Store } from "./store.js";
 import { TierView } from "./tier.js";
+import { TransactionsView } from "./transactions.js";
 import { h, html, render, useEffect, useState } from "./vendor/htm-preact.js";
 import { useChanges } from "./hooks.js";
 
 /** @typedef {import("./store.js").Store} TheStore */
 
-/** The views in the order of their keys 1 to 6. @type {[string, string, any][]} */
+/** The views in the order of their keys 1 to 7. @type {[string, string, any][]} */
 const VIEWS = [
   ["overview", "Overview", Overview],
   ["groups", "Groups", GroupsView],
+  ["transactions", "Transactions", TransactionsView],
   ["tier", "Tier", TierView],
   ["records", "Records", RecordsView],
   ["faults", "Faults", FaultsView],

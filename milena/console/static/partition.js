@@ -19,8 +19,8 @@ function logsOf(part) {
   return part[3].flatMap((id) => {
     const replica = part[8][id];
     if (!replica || replica[5] < 0) return [];
-    const [, start, local, mark, , end] = replica;
-    const marks = [["log start", start], ["local log start", local > start ? local : -1], ["high watermark", mark]];
+    const [, start, local, mark, stable, end] = replica;
+    const marks = [["log start", start], ["local log start", local > start ? local : -1], ["last stable offset", stable < mark ? stable : -1], ["high watermark", mark]];
     return [{
       name: `broker ${id}`,
       about: stateOf(part, id),
@@ -54,11 +54,13 @@ export function PartitionDetails({ store, topic, number, close }) {
 /** @param {{store: Store, part: Part}} properties */
 function Facts({ store, part }) {
   const proposal = part[8][part[0]]?.[12] ?? [];
+  const [producer, start] = part[8][part[0]]?.[13] ?? [];
   const others = [["adding", part[5]], ["removing", part[6]], ["ELR", part[7]], ["ISR proposed by the leader", proposal]];
   return html`<dl class="facts">
     <dt>Leader</dt><dd>${part[0] < 0 ? html`<span class="bad">✗ none</span>` : part[0]}, leader epoch ${part[1]}, partition epoch ${part[2]}</dd>
     <dt>ISR</dt><dd class="code">${isrText(part, store.state?.nodes ?? {})}</dd>
     <dt>Replicas</dt><dd class="code">${part[3].join(" ")}</dd>
+    ${producer !== undefined && html`<dt>Open transaction</dt><dd>since offset ${start?.toLocaleString("en")}, producer id ${producer}: <a href="#/transactions">Transactions</a></dd>`}
     ${others.filter(([, ids]) => ids.length).map(([name, ids]) => html`<dt key=${name}>${name}</dt><dd class="code">${/** @type {number[]} */ (ids).join(" ")}</dd>`)}
   </dl>`;
 }
@@ -85,11 +87,11 @@ function Replicas({ part }) {
   const shown = (value) => (value === null || value === undefined || value < 0 ? "–" : value.toLocaleString("en"));
   return html`<div class="scroll" tabindex="0" role="group" aria-label="Table of replicas"><table>
     <caption class="hidden-text">Replicas</caption>
-    <thead><tr>${["broker", "state", "start", "local start", "high watermark", "end", "behind", "in tier to", "fetch epoch", "leader epochs"].map((title) => html`<th key=${title} scope="col">${title}</th>`)}</tr></thead>
+    <thead><tr>${["broker", "state", "start", "local start", "last stable", "high watermark", "end", "behind", "in tier to", "fetch epoch", "leader epochs"].map((title) => html`<th key=${title} scope="col">${title}</th>`)}</tr></thead>
     <tbody>${part[3].map((id) => {
       const replica = part[8][id];
       return html`<tr key=${id}><th scope="row">${id}</th><td>${stateOf(part, id)}</td>
-        ${[replica?.[1], replica?.[2], replica?.[3], replica?.[5], lagOf(part, id), replica?.[6], seenEpoch(id)].map((value, at) => html`<td key=${at} class="number">${shown(value)}</td>`)}
+        ${[replica?.[1], replica?.[2], replica?.[4], replica?.[3], replica?.[5], lagOf(part, id), replica?.[6], seenEpoch(id)].map((value, at) => html`<td key=${at} class="number">${shown(value)}</td>`)}
         <td class="code">${replica ? epochsOf(replica).map(([epoch, start]) => `LE-${epoch} from ${start}`).join(", ") : "–"}</td></tr>`;
     })}</tbody></table></div>`;
 }

@@ -7,14 +7,14 @@ import { get, query } from "./requests.js";
 /** @typedef {import("./types.js").Delta} Delta */
 /** @typedef {import("./types.js").Part} Part */
 /** @typedef {import("./types.js").Replica} Replica */
-/** @typedef {{topics: boolean, nodes: boolean, groups: boolean, rules: boolean, parts: boolean, events: number, full: boolean}} Changes */
+/** @typedef {{topics: boolean, nodes: boolean, groups: boolean, rules: boolean, transactions: boolean, parts: boolean, events: number, full: boolean}} Changes */
 /** @typedef {{end: number, lag: number, behind: number, leaderless: number, count: number}} Totals */
 
 export const KEPT_EVENTS = 1000;
 const LONGEST_RETRY_MS = 5000;
 
 /** @returns {Changes} */
-const nothing = () => ({ topics: false, nodes: false, groups: false, rules: false, parts: false, events: 0, full: false });
+const nothing = () => ({ topics: false, nodes: false, groups: false, rules: false, transactions: false, parts: false, events: 0, full: false });
 
 /**
  * What one partition adds to the totals: records appended, followers' lag, fewer replicas in sync, no leader.
@@ -61,6 +61,8 @@ export class Store {
     this._changes = nothing();
     this._frame = 0;
     this._retry = 500;
+    /** Milliseconds by which the server's clock is ahead of the browser's. */
+    this._ahead = 0;
     /** @type {EventSource | null} */
     this._source = null;
   }
@@ -73,6 +75,11 @@ export class Store {
   listen(listener) {
     this._listeners.add(listener);
     return () => void this._listeners.delete(listener);
+  }
+
+  /** The server's time in ms. */
+  now() {
+    return Date.now() + this._ahead;
   }
 
   async start() {
@@ -95,11 +102,12 @@ export class Store {
    */
   take(state) {
     this.state = state;
+    this._ahead = state.time_ms - Date.now();
     this.totals = { end: 0, lag: 0, behind: 0, leaderless: 0, count: 0 };
     for (const topic of Object.values(state.topics)) {
       for (const part of topic.partitions) count(part, this.totals, 1);
     }
-    const every = { topics: true, nodes: true, groups: true, rules: true, parts: true };
+    const every = { topics: true, nodes: true, groups: true, rules: true, transactions: true, parts: true };
     this._changed({ ...every, events: state.events.length, full: true });
   }
 
@@ -112,6 +120,7 @@ export class Store {
     if (!state || delta.seq <= state.seq) return;
     state.seq = delta.seq;
     state.time_ms = delta.time_ms;
+    this._ahead = delta.time_ms - Date.now();
     state.interval_ms = delta.interval_ms;
     replaceKeys(state.nodes, delta.nodes);
     replaceKeys(state.groups, delta.groups);
@@ -119,6 +128,7 @@ export class Store {
       if (rules.length) state.rules[node] = rules;
       else delete state.rules[node];
     }
+    for (const [node, block] of Object.entries(delta.transactions ?? {})) this._applyTransactions(node, block);
     this._applyTopics(delta.topics);
     for (const [topic, number, head, replicas] of delta.parts ?? []) this._applyPart(topic, number, head, replicas);
     const events = delta.events ?? [];
@@ -128,10 +138,20 @@ export class Store {
       nodes: Boolean(delta.nodes),
       groups: Boolean(delta.groups),
       rules: Boolean(delta.rules),
+      transactions: Boolean(delta.transactions),
       parts: Boolean(delta.parts),
       events: events.length,
       full: false,
     });
+  }
+
+  /** @param {string} node @param {import("./types.js").Coordinated<import("./types.js").TransactionalId | null>} block */
+  _applyTransactions(node, block) {
+    const known = /** @type {State} */ (this.state).transactions;
+    const ids = { ...known[node]?.ids };
+    replaceKeys(ids, block.ids);
+    if (Object.keys(block.counts).length || block.loading) known[node] = { ...block, ids };
+    else delete known[node];
   }
 
   /** @param {Delta["topics"]} topics */
@@ -219,6 +239,7 @@ export class Store {
     all.nodes ||= changes.nodes;
     all.groups ||= changes.groups;
     all.rules ||= changes.rules;
+    all.transactions ||= changes.transactions;
     all.parts ||= changes.parts;
     all.full ||= changes.full;
     all.events += changes.events;

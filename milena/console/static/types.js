@@ -2,8 +2,9 @@
 export {};
 
 /** A replica as its broker has it: role, log start, local log start, high watermark, last stable offset, log end,
- * highest offset in the tier, bytes, epochs (flat), leader epoch, follower state, followers (flat), maximal ISR.
- * @typedef {["L"|"F"|"O", number, number, number, number, number, number, number, number[], number, string, number[], number[]]} Replica
+ * highest offset in the tier, bytes, epochs (flat), leader epoch, follower state, followers (flat), maximal ISR, and of
+ * the oldest open transaction: producer id, first offset, time of its last batch.
+ * @typedef {["L"|"F"|"O", number, number, number, number, number, number, number, number[], number, string, number[], number[], number[]]} Replica
  */
 
 /** leader, leader epoch, partition epoch, replicas, ISR, adding, removing, ELR, replicas by broker, recovery state.
@@ -53,6 +54,23 @@ export {};
 /** @typedef {Record<string, unknown>} Rule */
 
 /**
+ * @typedef {object} TransactionalId
+ * @property {string} state
+ * @property {number} producer_id
+ * @property {number} producer_epoch
+ * @property {number | null} start_ms
+ * @property {number | null} update_ms
+ * @property {number | null} timeout_ms
+ * @property {number} partitions how many
+ * @property {string | null} pending
+ */
+
+/** What a broker coordinates; `total` is null if it is unknown. A delta has the changed ids; null: not listed any more.
+ * @template T
+ * @typedef {{counts: Record<string, number>, total: number | null, loading: number, ids: Record<string, T>}} Coordinated
+ */
+
+/**
  * @typedef {object} State
  * @property {number} seq
  * @property {string} stream
@@ -63,6 +81,7 @@ export {};
  * @property {Record<string, Topic>} topics
  * @property {Record<string, Group>} groups
  * @property {Record<string, Rule[]>} rules
+ * @property {Record<string, Coordinated<TransactionalId>>} transactions by broker
  * @property {Event[]} events
  */
 
@@ -76,5 +95,6 @@ export {};
  * @property {[string, number, [number, number, number, number[], number[], number[], number[], number[], number] | null, Record<string, Replica | null>][]} [parts]
  * @property {Record<string, Group | null>} [groups]
  * @property {Record<string, Rule[]>} [rules]
+ * @property {Record<string, Coordinated<TransactionalId | null>>} [transactions]
  * @property {Event[]} [events]
  */

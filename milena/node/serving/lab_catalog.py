@@ -263,6 +263,16 @@ _STATE: Final = (
         group=STATE,
     ),
     LabCommandDescription(
+        "transactions",
+        "Show the transactional ids that this broker coordinates: how many by state, and some of them.",
+        (Argument("since", "integer", "also the transitions with greater numbers, of the last 1,000", None),),
+        returns="`counts` by state, the `total`, how many partitions are `loading`, the `ids`: at most 100 with an "
+        "open transaction, oldest first, at most 100 that are prepared, and the 100 others that changed last; the "
+        "`transitions`, and the `last` number",
+        nodes=BROKER,
+        group=STATE,
+    ),
+    LabCommandDescription(
         "metric",
         "Read a metric of a topic.",
         (Argument("name", "string", "its name at the metrics endpoint"), TOPIC),

@@ -256,7 +256,7 @@ class Bench:
         self.sessions = FetchSessions(self.clock, random, 10)
         self.remote_reads = None
         self.metadata_answers = AnswerCache()
-        self.runtime = SimpleNamespace(clock=self.clock, random=random, contained=self.contained)
+        self.runtime = SimpleNamespace(clock=self.clock, random=random, contained=self.contained, lab=True)
         self.cluster_id = "test-cluster"
         self.fetch_max_bytes = 55 << 20
         self.selects_replicas = False

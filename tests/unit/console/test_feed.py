@@ -9,7 +9,7 @@ import pytest
 from milena.console.feed import MOST_PENDING, Feed
 
 REGISTERED: list[Any] = [1, 4, 0, [1, 2], [1, 2], [], [], [], 0]
-REPLICA: list[Any] = ["L", 0, 0, 5, 5, 7, -1, 700, [0, 0], 4, "", [], []]
+REPLICA: list[Any] = ["L", 0, 0, 5, 5, 7, -1, 700, [0, 0], 4, "", [], [], []]
 NODE = {"state": "up", "pid": 11, "epoch": 3, "fenced": False, "links": []}
 KEY = ("t", 0)
 

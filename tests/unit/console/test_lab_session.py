@@ -9,12 +9,12 @@ import pytest
 
 from milena.console import lab_place
 from milena.console.lab_place import LabNode, LabPlace, LabSession
-from milena.console.model import Model
+from milena.console.model import NO_TRANSACTIONS, Model
 from milena.console.node_link import CommandError, NodeAway, NodeLink
 from milena.up import nodes_file
 from milena.up.layout import ClusterDir
 
-ROW: list[Any] = ["L", 0, 0, 5, 5, 7, -1, 700, [0, 0], 0, "", [], []]
+ROW: list[Any] = ["L", 0, 0, 5, 5, 7, -1, 700, [0, 0], 0, "", [], [], []]
 REGISTERED: list[Any] = [1, 0, 0, [1], [1], [], [], [], 0]
 
 
@@ -28,6 +28,7 @@ class Link:
         self.transitions: list[dict[str, Any]] = []
         self.faults: list[dict[str, Any]] = []
         self.rules: list[dict[str, Any]] = []
+        self.transactions: dict[str, Any] = NO_TRANSACTIONS
 
     async def call(self, command: str, seconds: float, /, **arguments: Any) -> Any:
         self.asked.append((command, arguments))
@@ -37,12 +38,19 @@ class Link:
             page = {"first": not self.knows_session, **self.pages.pop(0)}
             self.knows_session |= page["next"] is None
             return page
-        answers = {"faults": self.faults, "rules": self.rules, "follower_transitions": self.transitions}
+        answers = {
+            "faults": self.faults,
+            "rules": self.rules,
+            "follower_transitions": self.transitions,
+            "transactions": {"version": 0, "last": 0, "transitions": [], **self.transactions},
+        }
         return {"troubles": {"wall_ms": 1}, **answers}.get(command, [])
 
 
-def broker_page(*rows: list[Any], gone: Any = (), following: int | None = None, transitions: int = 0) -> dict[str, Any]:
-    counted = {"hosts": 2, "leads": 1, "metadata_offset": 9, "transitions": transitions}
+def broker_page(
+    *rows: list[Any], gone: Any = (), following: int | None = None, transitions: int = 0, transactions: int = 0
+) -> dict[str, Any]:
+    counted = {"hosts": 2, "leads": 1, "metadata_offset": 9, "transitions": transitions, "transactions": transactions}
     return {"rows": list(rows), "gone": list(gone), "next": following, **counted}
 
 
@@ -132,6 +140,69 @@ async def test_too_many_changes_of_followers_are_one_event(model: Model) -> None
     await session.round()
     await session.round()
     assert [event["text"] for event in model.feed.newest()] == ["broker-1: 201 changes of followers' states"]
+
+
+ID: dict[str, Any] = {
+    "state": "Ongoing", "producer_id": 7, "producer_epoch": 1, "start_ms": 5, "update_ms": 5, "timeout_ms": 60_000,
+    "partitions": 1, "pending": None,
+}  # fmt: skip
+
+
+def transition(number: int, after: str = "Ongoing", cause: str = "request") -> dict[str, Any]:
+    changed = {"before": "Empty", "after": after, "cause": cause, "partitions": 1}
+    return {"at_ms": 0, "transactional_id": f"id-{number}", "producer_id": 7, "epoch": 1, **changed}
+
+
+def coordinating(version: int, last: int, *transitions: dict[str, Any]) -> dict[str, Any]:
+    block = {"counts": {"Ongoing": 1}, "total": 1, "loading": 0, "ids": {"id-1": ID}}
+    return {"version": version, "last": last, "transitions": list(transitions), **block}
+
+
+async def test_transactional_ids_are_asked_for_when_their_version_has_changed(model: Model) -> None:
+    link = Link(*[broker_page(transactions=version) for version in (4, 4, 5)])
+    link.transactions = coordinating(4, 2)
+    session = session_of(model, link)
+    for _ in range(3):
+        await session.round()
+    assert [given for command, given in link.asked if command == "transactions"] == [{"since": None}, {"since": 2}]
+    assert model.transactions["broker-1"]["ids"] == {"id-1": ID}
+
+
+async def test_transitions_after_the_first_round_are_events(model: Model) -> None:
+    link = Link(broker_page(transactions=1), broker_page(transactions=2))
+    link.transactions = coordinating(1, 0, transition(0))
+    session = session_of(model, link)
+    await session.round()
+    assert not model.feed.newest()
+    link.transactions = coordinating(2, 2, transition(1), transition(2, "PrepareAbort", "timeout"))
+    await session.round()
+    assert [(event["kind"], event["error"]) for event in model.feed.newest()] == [
+        ("transaction_begun", False),
+        ("transaction_timed_out", True),
+    ]
+
+
+async def test_too_many_transitions_are_one_event(model: Model) -> None:
+    link = Link(broker_page(transactions=1), broker_page(transactions=2))
+    link.transactions = coordinating(1, 0)
+    session = session_of(model, link)
+    await session.round()
+    many = [transition(number) for number in range(lab_place.MOST_TRANSACTION_EVENTS + 1)]
+    link.transactions = coordinating(2, 1_021, *many)
+    await session.round()
+    assert [event["text"] for event in model.feed.newest()] == ["broker-1: 21 begun, and 1,000 further changes"]
+
+
+async def test_a_node_that_is_down_coordinates_nothing(model: Model, tmp_path: Path) -> None:
+    link = Link(broker_page(transactions=1))
+    link.transactions = coordinating(1, 0)
+    await session_of(model, link).round()
+    cluster = ClusterDir(str(tmp_path))
+    down: Any = {"id": 1, "roles": ["broker"], "pid": None, "listeners": {}, "log.dirs": []}
+    nodes_file.write(cluster.nodes, [down])
+    place = LabPlace([cluster], cast("Any", None))
+    place.describe(place.nodes()["broker-1"], model)
+    assert model.transactions == {}
 
 
 async def test_the_end_of_a_session_is_said_to_the_node_unless_it_is_away(model: Model) -> None:

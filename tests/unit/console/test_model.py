@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from milena.console import model as module
-from milena.console.model import REPLICAS, Model
+from milena.console.model import NO_TRANSACTIONS, REPLICAS, Model
 
-LEADER = ["L", 0, 0, 5, 5, 7, -1, 700, [0, 0], 0, "", [2, 7, 12], []]
-FOLLOWER = ["F", 0, 0, 5, 5, 7, -1, 700, [0, 0], 0, "Fetching", [], []]
+LEADER = ["L", 0, 0, 5, 5, 7, -1, 700, [0, 0], 0, "", [2, 7, 12], [], []]
+FOLLOWER = ["F", 0, 0, 5, 5, 7, -1, 700, [0, 0], 0, "Fetching", [], [], []]
 REGISTERED = [1, 0, 0, [1, 2], [1, 2], [], [], [], 0]
 NODE = {"state": "up", "pid": 1, "epoch": 3, "fenced": False}
 
@@ -39,6 +39,12 @@ def apply(state: Any, delta: Any) -> None:
             state[key][name] = value
             if not value:
                 del state[key][name]
+    for node, block in delta.get("transactions", {}).items():
+        known = state["transactions"].setdefault(node, {"ids": {}})
+        ids = {name: row for name, row in (known["ids"] | block["ids"]).items() if row is not None}
+        state["transactions"][node] = {**block, "ids": ids}
+        if not (block["counts"] or block["loading"] or ids):
+            del state["transactions"][node]
     for name, topic in delta.get("topics", {}).items():
         if topic is None:
             del state["topics"][name]
@@ -80,6 +86,44 @@ def test_deltas_lead_from_one_state_to_the_next() -> None:
     apply(state, json.loads(delta.data))
     now = state_of(model)
     assert {**state, "events": []} == {**now, "events": []}
+
+
+def coordinating(**ids: Any) -> Any:
+    return {"counts": {"Empty": len(ids)}, "total": len(ids), "loading": 0, "ids": ids}
+
+
+def test_a_delta_has_the_changed_transactional_ids_only() -> None:
+    model = with_one_partition()
+    model.set_transactions("broker-1", coordinating(a=1, b=2, c=3))
+    model.publish()
+    model.set_transactions("broker-1", coordinating(a=1, b=4))
+    delta = model.publish()
+    assert delta is not None
+    assert json.loads(delta.data)["transactions"]["broker-1"]["ids"] == {"b": 4, "c": None}
+
+
+@pytest.mark.parametrize("publishes", [False, True])
+def test_transactional_ids_that_were_gone_meanwhile_are_those_of_the_last_state(publishes: bool) -> None:
+    model = with_one_partition()
+    model.set_transactions("broker-1", coordinating(a=1, b=2))
+    state = state_of(model)
+    for block in (coordinating(c=1), NO_TRANSACTIONS, coordinating(a=5)):
+        model.set_transactions("broker-1", block)
+        delta = model.publish() if publishes or block["ids"] == {"a": 5} else None
+        if delta is not None:
+            apply(state, json.loads(delta.data))
+    assert state["transactions"] == state_of(model)["transactions"] == {"broker-1": coordinating(a=5)}
+
+
+def test_a_broker_without_transactional_ids_is_left_out() -> None:
+    model = with_one_partition()
+    model.set_transactions("broker-1", coordinating(a=1))
+    state = state_of(model)
+    model.set_transactions("broker-1", NO_TRANSACTIONS)
+    delta = model.publish()
+    assert delta is not None
+    apply(state, json.loads(delta.data))
+    assert state["transactions"] == state_of(model)["transactions"] == {}
 
 
 def test_a_deleted_topic_is_gone_from_state_and_delta() -> None:

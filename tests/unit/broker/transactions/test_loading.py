@@ -9,6 +9,7 @@ import pytest
 
 from milena.broker.coordinators.loading import RECORDS_PER_YIELD
 from milena.broker.transactions import store
+from milena.broker.transactions.census import counted
 from milena.broker.transactions.loading import Loader
 from milena.broker.transactions.model import Transaction
 from milena.protocol.cooperative import run_now
@@ -121,7 +122,7 @@ def test_a_request_finds_all_ids_or_none() -> None:
     for piece in world.log.pieces():
         run_now(loader.apply(piece))
         assert not shard.transactions
-    shard.add_loaded(loader.transactions)
+    shard.add_loaded(loader.transactions, run_now(counted(loader.transactions)))
     assert set(shard.transactions) == {"x", "y"}
 
 

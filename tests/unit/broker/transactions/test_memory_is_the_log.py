@@ -3,6 +3,7 @@ log finds, and each transaction has one outcome."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from milena.broker.coordinators import coordinator as coordinators
 from milena.broker.transactions.loading import Loader
-from milena.broker.transactions.model import Transaction
+from milena.broker.transactions.model import PREPARED, Transaction
 from milena.broker.transactions.shard import RETRY_SECONDS
 from milena.protocol.cooperative import run_now
 from milena.protocol.errors import ErrorCode, KafkaError
@@ -198,6 +199,14 @@ class Interleavings(RuleBasedStateMachine):
             for name, found in self.transactions.shard("x").transactions.items()
         }
         assert _without_tags(memory) == _without_tags(read(self.log.batches[: self.log.high_watermark]))
+
+    @invariant()
+    def the_census_is_that_of_the_ids(self) -> None:
+        shard = self.transactions.shard("x")
+        states = {name: found.state for name, found in shard.transactions.items()}
+        assert +shard.census.counts == Counter(states.values())
+        assert set(shard.census.open) == {name for name, state in states.items() if state is TransactionState.ONGOING}
+        assert set(shard.census.prepared) == {name for name, state in states.items() if state in PREPARED}
 
     @invariant()
     def states_follow_each_other(self) -> None:

@@ -359,7 +359,7 @@ def test_an_id_stays_if_its_tombstone_is_refused(world: World) -> None:
 
 
 def test_many_ids_expire_in_steps_and_several_batches(world: World) -> None:
-    world.shard.add_loaded({f"id-{number}": transaction() for number in range(3 * IDS_PER_YIELD)})
+    world.load({f"id-{number}": transaction() for number in range(3 * IDS_PER_YIELD)})
     world.clock.advance(4)
     steps = sum(1 for _ in world.shard.expire(2_000))
     assert steps == 3
@@ -371,7 +371,7 @@ def test_many_ids_expire_in_steps_and_several_batches(world: World) -> None:
 
 def test_long_ids_expire_in_batches_that_fit_into_a_message(world: World) -> None:
     ids = [f"{number}".rjust(length, "x") for number, length in enumerate([32_000, 10, 10, 9_000, 9_000])]
-    world.shard.add_loaded({one: transaction() for one in ids})
+    world.load({one: transaction() for one in ids})
     world.clock.advance(4)
     run_now(world.shard.expire(2_000))
     assert not world.shard.transactions

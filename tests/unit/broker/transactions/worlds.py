@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import count
 
+from milena.broker.transactions.census import counted
 from milena.broker.transactions.decisions import NoProducerIds
 from milena.broker.transactions.loading import load
 from milena.broker.transactions.model import Transaction
 from milena.broker.transactions.shard import Shard
+from milena.broker.transactions.transition_log import TransitionLog
 from milena.protocol.cooperative import run_now
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records.transaction_records import TransactionState
@@ -76,6 +78,7 @@ class World:
         self.ids = Ids()
         self.version = 2
         self.markers: list[tuple[str, Transaction, Callable[[], None]]] = []
+        self.transitions = TransitionLog(self.clock, keeps=True)
         self.shard = self.new_shard()
 
     def new_shard(self) -> Shard:
@@ -84,6 +87,7 @@ class World:
             clock=self.clock,
             version=lambda: self.version,
             send_markers=lambda *work: self.markers.append(work),
+            transitions=self.transitions,
         )
 
     def change(self, transactional_id: str, following: Transaction) -> list[ErrorCode]:
@@ -91,6 +95,10 @@ class World:
         errors: list[ErrorCode] = []
         self.shard.change(transactional_id, following, errors.append)
         return errors
+
+    def load(self, transactions: dict[str, Transaction]) -> None:
+        """Add ids as if they were loaded from a log."""
+        self.shard.add_loaded(transactions, run_now(counted(transactions)))
 
     def reload(self) -> Shard:
         """A shard that is loaded from the log, like that of the next leader."""

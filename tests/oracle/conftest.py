@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,8 +15,18 @@ from tests.oracle.tools import Tools
 RECORDS = int(os.environ.get("MILENA_RECORDS", "2000"))
 """How many records go through the clients. `make oracle` without SHORT=1 sends 100,000."""
 
+LIMIT = 300
+"""Seconds that a test may take with the start of clusters and Java programs, which it may be the first to need."""
+
 REPLICATED = {"default.replication.factor": "3", "min.insync.replicas": "2"}
 """Default topic settings of clusters of three brokers."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the tests of this folder ``LIMIT``, unless they have a limit of their own."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(LIMIT))
 
 
 @pytest.fixture(scope="session", autouse=True)

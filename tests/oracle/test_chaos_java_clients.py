@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from milena.lab.chaos.clients import Clients
 from milena.lab.histories.events import ACKS_ALL, RequestOutcome
 from milena.testing.chaos_clients.limits import Limits
@@ -52,7 +50,6 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.timeout(60)
 def test_the_process_ends_with_its_parent() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", ORPHAN], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]

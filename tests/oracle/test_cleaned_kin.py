@@ -32,7 +32,6 @@ SETTINGS: Final = {
 }
 
 pytestmark = [
-    pytest.mark.timeout(150),
     pytest.mark.skipif(RECORDS <= 2000, reason="only without SHORT=1"),
 ]
 

@@ -36,8 +36,6 @@ SETTINGS: Final = {
     "group.initial.rebalance.delay.ms": "0",
 }
 
-pytestmark = pytest.mark.timeout(60)
-
 
 class Cleaned(NamedTuple):
     """A topic of one partition."""

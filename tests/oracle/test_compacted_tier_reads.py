@@ -24,8 +24,6 @@ CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 TOPIC: Final = "cleaned"
 KEYS, UPDATES, WITHOUT_KEY = 60, 15, 20
 
-pytestmark = pytest.mark.timeout(60)
-
 
 class Written(NamedTuple):
     records: Sequence[Record]

@@ -28,8 +28,6 @@ SETTINGS: Final = {
     "group.initial.rebalance.delay.ms": "0",
 }
 
-pytestmark = pytest.mark.timeout(240)
-
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[LocalCluster]:

@@ -24,8 +24,6 @@ TIERED = {"remote.storage.enable": "true", "internal.segment.bytes": str(SEGMENT
 DEFAULTS = {"log.remote.copy.lag.ms": "-1", "log.remote.copy.lag.bytes": str(3 * SEGMENT)}
 """The brokers' defaults. With unlimited retention -1 means that the age is not considered."""
 
-pytestmark = pytest.mark.timeout(180)
-
 
 class Node:
     """A node with one replica of each topic and its own tier."""

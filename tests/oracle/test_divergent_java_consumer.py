@@ -5,16 +5,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.oracle.kafka import java
 from tests.oracle.programs import running
 from tests.wire.divergence import LINEAGE, POSITION, divergence
 
 PROGRAM = Path(__file__).with_name("JavaClients.java")
 CLIENT = "java"
-
-pytestmark = pytest.mark.timeout(180)
 
 
 def test_it_asks_for_the_end_of_its_epoch_and_reads_on(tmp_path: Path) -> None:

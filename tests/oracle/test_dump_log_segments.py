@@ -23,8 +23,6 @@ CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 PER_CODEC: Final = 60
 TOPIC, ROLLED, PAID, GROUP, TRANSACTIONAL_ID = "dumped", "rolled", "paid", "dumpers", "dumping"
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.fixture(scope="module")
 def stopped(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:

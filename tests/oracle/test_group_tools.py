@@ -13,8 +13,6 @@ from tests.oracle.tools import ALL_GROUPS, GROUPS, TOPICS, Tools
 
 Server = tuple[str, str]
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.fixture
 def filled(tools: Tools, server: Server, topic: str) -> str:

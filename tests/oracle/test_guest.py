@@ -30,8 +30,6 @@ OVERRIDES = SESSIONS | {"auto.leader.rebalance.enable": "false", "offsets.topic.
 VISIBLE_MS = "10000"
 """Longer than the time that a slow machine needs."""
 
-pytestmark = pytest.mark.timeout(150)
-
 
 @pytest.mark.parametrize("version", [VERSION, TEST_VERSION])
 def test_milena_follows_kafka_and_becomes_leader_under_kafkas_controller(

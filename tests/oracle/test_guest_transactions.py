@@ -40,7 +40,7 @@ IDS: Final = [
 ]
 """Transactional ids of both partitions of __transaction_state."""
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.costly]
+pytestmark = pytest.mark.costly
 
 
 @dataclass

@@ -40,8 +40,6 @@ Server = tuple[str, str]
 PROGRAM: Final = Path(__file__).with_name("JavaClients.java")
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.fixture
 def made(tools: Tools, server: Server, topic: str) -> str:

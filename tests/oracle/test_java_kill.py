@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from milena.testing.local_cluster import LocalCluster
@@ -24,8 +23,6 @@ TOPIC = "verified"
 PARTITIONS = 6
 PACE = max(RECORDS // 20, 500)
 """Records per second, few enough that the kills happen while the producer runs."""
-
-pytestmark = pytest.mark.timeout(180)
 
 Values = dict[tuple[int, int], str]
 """Values by partition and offset."""

@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from milena.testing.local_cluster import LocalCluster
@@ -34,8 +33,6 @@ CONFIG = {
     "file.delete.delay.ms": "0",
 }
 LOOKS = 3
-
-pytestmark = pytest.mark.timeout(180)
 
 
 class Kept:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from milena.testing.local_cluster import LocalCluster
@@ -24,8 +23,6 @@ TRANSACTIONS = {
     "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "1",
 }
-
-pytestmark = pytest.mark.timeout(120)
 
 
 def write(bootstrap: str) -> list[bytes]:

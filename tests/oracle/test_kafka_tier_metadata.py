@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from milena.client import admin
 from milena.client.cluster import Cluster
 from milena.client.producer import Producer
@@ -62,7 +60,6 @@ def names(segments: list[RemoteLogSegmentMetadata]) -> list[str]:
     return [f"{one.start_offset:020d}-{to_text(one.id)}.log" for one in segments]
 
 
-@pytest.mark.timeout(120)
 def test_milena_reads_kafkas_metadata_and_kafka_deletes_segments_by_milenas(tmp_path: Path) -> None:
     async def scenario(node: KafkaNode) -> None:
         runtime, tier = real_runtime(), tmp_path / "tier"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-import pytest
 from confluent_kafka import Producer
 
 from milena.testing.local_cluster import LocalCluster
@@ -15,8 +14,6 @@ from tests.wire.admin import Places, place_topic
 from tests.wire.load import PARTITIONS, Load, read_all
 
 TOPIC = "kin"
-
-pytestmark = pytest.mark.timeout(150)
 
 
 def same_logs(cluster: LocalCluster, kin: JoiningKafka) -> None:

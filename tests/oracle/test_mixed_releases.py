@@ -30,8 +30,6 @@ OVERRIDES = {
     "group.initial.rebalance.delay.ms": "0",
 }
 
-pytestmark = pytest.mark.timeout(240)
-
 
 def require_jars(version: str) -> None:
     """Skip the test if a version of Kafka cannot be run."""

@@ -38,8 +38,6 @@ AT_ONCE: Final = 100
 """Number of lines that are written before the answers are read, limited by the buffers of the pipes."""
 STARTED, FINISHED, DELETING, DELETED = RemoteLogSegmentState
 
-pytestmark = pytest.mark.timeout(60)
-
 
 class Kafka:
     """A running RemoteLogOracle.java."""

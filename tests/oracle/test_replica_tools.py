@@ -23,8 +23,6 @@ from tests.oracle.tools import CLUSTER, CONFIGS, DUMP, ELECT, REASSIGN, TOPICS, 
 SETTINGS = {"auto.leader.rebalance.enable": "false"}
 LIMIT = 30.0
 
-pytestmark = pytest.mark.timeout(90)
-
 
 @pytest.fixture(scope="module")
 def lasting(kafka_answers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:

@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from tests.oracle.kafka_node import KafkaNode, running_kafka, started_kafka
@@ -21,8 +20,6 @@ FEATURES: Final = {
 }
 """The feature levels of a new Milena cluster."""
 TOPIC, COMPACTED, GROUP = "kept", "cleaned", "keepers"
-
-pytestmark = pytest.mark.timeout(150)
 
 
 class Clients:

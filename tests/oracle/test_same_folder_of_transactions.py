@@ -33,7 +33,7 @@ UNSTABLE: Final = ErrorCode.UNSTABLE_OFFSET_COMMIT
 VERSIONS: Final = (1, 2)
 """The transaction versions of the producers."""
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.costly]
+pytestmark = pytest.mark.costly
 
 
 class Clients:

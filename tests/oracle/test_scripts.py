@@ -182,7 +182,6 @@ LOGGED = re.compile(r"^(?:\[[^\]]+\] |)(?:WARN|ERROR) (?:\S+ - )?")
 TO_STANDARD_ERROR = re.compile(r"^(?:Option|Warning:) .*deprecated.*\n", re.MULTILINE)
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_both_print_the_same(tools: Tools, cluster: LocalCluster, topic: str, tmp_path: Path, scenario: str) -> None:
     (controller,) = cluster.controller.listeners.values()

@@ -67,8 +67,6 @@ TIER: Final = {
 TIERED: Final = {"remote.storage.enable": "true", "local.retention.bytes": "0"}
 """Additional configurations of internal topics, if they are tiered."""
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture(
     params=[

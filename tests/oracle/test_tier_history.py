@@ -55,8 +55,6 @@ OF_OUR_OWN = {
 BROKER_TOPIC = "kafka.server:type=BrokerTopicMetrics,name=*,topic=measured"
 OTHERS = ("kafka.log.remote:*", "kafka.server:type=DelayedRemote*,*")
 
-pytestmark = pytest.mark.timeout(150)
-
 
 @dataclass(frozen=True)
 class Peer:

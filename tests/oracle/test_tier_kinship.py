@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from milena.testing.local_cluster import LocalCluster
@@ -28,8 +27,6 @@ CONFIG = {
     "file.delete.delay.ms": "0",
 }
 DECODER = "--remote-log-metadata-decoder"
-
-pytestmark = pytest.mark.timeout(180)
 
 
 class Shared:

@@ -23,8 +23,6 @@ TIERED = {
     "retention.ms": "-1",
 }
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.fixture(scope="module")
 def tiered(kafka_answers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:

@@ -27,8 +27,6 @@ from tests.oracle.tools import (
 
 Server = tuple[str, str]
 
-pytestmark = pytest.mark.timeout(60)
-
 
 def produce(bootstrap: str, topic: str, partition: int, timestamps: list[int]) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})

@@ -27,6 +27,7 @@ CONFIG = {
     # Nothing is rolled, expired or cleaned after some time while responses are compared.
     "log.initial.task.delay.ms": "7200000",
     "log.cleaner.backoff.ms": "7200000",
+    "producer.id.expiration.check.interval.ms": "7200000",
 }
 FEATURES = {
     "group.version": 0,
@@ -82,6 +83,8 @@ def _no_errors(answers: Answers) -> None:
 
 @pytest.fixture
 def pair(sides: tuple[Side, Side]) -> Iterator[Pair]:
+    for side in sides:
+        side.forget()
     found = Pair(sides)
     yield found
     found.close()

@@ -47,6 +47,11 @@ class Side:
         self.epochs: dict[str, int] = {}
         """The last epoch of each producer, by its name."""
 
+    def forget(self) -> None:
+        """Forget the ids of the test before. Those of producers are small numbers that the next test may use, too."""
+        self.names.clear()
+        self.epochs.clear()
+
     def resolve(self, value: Any) -> Any:
         """Return the value with this side's ids instead of the names."""
         if isinstance(value, Name):

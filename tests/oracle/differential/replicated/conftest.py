@@ -50,6 +50,7 @@ def trio(trio_sides: dict[int, tuple[Side, Side]]) -> Iterator[Trio]:
     found = Trio(trio_sides)
     answers = found.at(1).ask(ApiKey.METADATA, 12, topics=[])
     for side, answer in zip(answers.sides, answers.both, strict=True):
+        side.forget()
         side.cluster_id = answer["cluster_id"]
     yield found
     found.close()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -110,6 +111,7 @@ class Player:
 
     def __init__(self, sides: tuple[Side, Side]) -> None:
         self._sides = sides
+        self._others = _existing(sides)
         self._marker = Marker(sides)
         self._runs = 0
 
@@ -120,7 +122,7 @@ class Player:
         for side in self._sides:
             side.names = Names()
             side.epochs = {}
-        run = _Run(self._sides, self._marker, tag, script)
+        run = _Run(self._sides, self._marker, tag, script, self._others)
         try:
             return run.outcome()
         finally:
@@ -133,8 +135,11 @@ class Player:
 
 
 class _Run:
-    def __init__(self, sides: tuple[Side, Side], marker: Marker, tag: str, script: Script) -> None:
+    def __init__(
+        self, sides: tuple[Side, Side], marker: Marker, tag: str, script: Script, others: Mapping[str, AbstractSet[str]]
+    ) -> None:
         self._sides = sides
+        self._others = others
         self._marker = marker
         self._tag = tag
         self._script = script
@@ -249,8 +254,8 @@ class _Run:
         return found
 
     def _own(self, answers: Answers) -> Answers:
-        """Leave out topics and groups of other runs, which the sides may remove at different times."""
-        kafka, milena = (_without_others(answer, self._tag) for answer in answers.both)
+        """Leave out what other runs and tests have made, which the sides may remove at different times."""
+        kafka, milena = (_without_others(answer, self._tag, self._others) for answer in answers.both)
         return Answers(answers.sides, (kafka, milena))
 
     def _learn(self, step: Step, answers: Answers) -> None:
@@ -355,14 +360,38 @@ IGNORED: Final[dict[ApiKey, tuple[str, ...]]] = {
 }
 
 
-def _without_others(answer: Any, tag: str) -> Any:
-    """If a response lists all topics or groups, leave out those that do not belong to this run."""
+LISTINGS: Final[Mapping[str, tuple[ApiKey, int, str]]] = {
+    "topics": (ApiKey.METADATA, 12, "name"),
+    "groups": (ApiKey.LIST_GROUPS, 4, "group_id"),
+    "transaction_states": (ApiKey.LIST_TRANSACTIONS, 0, "transactional_id"),
+}
+"""The fields of responses that list what a broker has, the request for all of it, and the field with the name."""
+
+
+def _existing(sides: tuple[Side, Side]) -> Mapping[str, AbstractSet[str]]:
+    """Return the names of what other tests have left, by field of ``LISTINGS``. Kafka's own topics belong to all."""
+    pair = Pair(sides)
+    found = {}
+    for listing, (key, version, name) in LISTINGS.items():
+        asked: dict[str, Any] = {"topics": None} if key is ApiKey.METADATA else {}
+        both = pair.ask(key, version, **asked).both
+        found[listing] = {one[name] for answer in both for one in answer[listing] if not one.get("is_internal")}
+    pair.close()
+    return found
+
+
+def _without_others(answer: Any, tag: str, others: Mapping[str, AbstractSet[str]]) -> Any:
+    """If a response lists all topics, groups or transactional ids, leave out those that do not belong to this run."""
     if not isinstance(answer, dict):
         return answer
     own = dict(answer)
-    for listing, name in (("topics", "name"), ("groups", "group_id"), ("transaction_states", "transactional_id")):
+    for listing, (_, _, name) in LISTINGS.items():
         if isinstance(own.get(listing), list):
-            own[listing] = [one for one in own[listing] if not _of_another(str(one.get(name)), tag)]
+            own[listing] = [
+                one
+                for one in own[listing]
+                if not _of_another(str(one.get(name)), tag) and one.get(name) not in others[listing]
+            ]
     return own
 
 

@@ -12,12 +12,17 @@ from typing import Final, Protocol
 
 from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.records.batch import BatchView, iter_batches
-from milena.protocol.records.records import Record, iter_records
+from milena.protocol.records.record_cursor import RecordCursor
 
 RECORDS_PER_YIELD: Final = 250
 """Records, or what is built from them, that are handled between two yields: a few milliseconds."""
 _BYTES_PER_UNIT: Final = 64
 """A record counts as 1 and one more per 64 bytes of its value: that of a large group or transaction takes longer."""
+
+
+def units(value_length: int) -> int:
+    """What a record counts in the budget. ``value_length``: bytes."""
+    return 1 + value_length // _BYTES_PER_UNIT
 
 
 class ReadableLog(Protocol):
@@ -49,13 +54,14 @@ class Loader(ABC):
             if batch.is_control:
                 yield from self._apply_control(batch)
                 continue
-            for record in iter_records(batch):
-                self._apply_record(record, batch)
-                if self._budget.spend(1 + len(record.value or b"") // _BYTES_PER_UNIT):
+            cursor = RecordCursor(batch)
+            while cursor.advance():
+                self._apply_record(cursor.key, cursor.value, batch)
+                if self._budget.spend(units(max(cursor.value_length, 0))):
                     yield
 
     @abstractmethod
-    def _apply_record(self, record: Record, batch: BatchView) -> None:
+    def _apply_record(self, key: bytes | None, value: bytes | None, batch: BatchView) -> None:
         """Apply one record of ``batch``. Raises CorruptBatch, DecodeError."""
 
     def _apply_control(self, batch: BatchView) -> Cooperative[None]:

@@ -15,7 +15,7 @@ from milena.protocol.cooperative import Cooperative
 from milena.protocol.records import coordinator_records as records
 from milena.protocol.records.batch import BatchView
 from milena.protocol.records.control_records import AbortMarker, CommitMarker, control_of
-from milena.protocol.records.records import Record, iter_records
+from milena.protocol.records.records import iter_records
 from milena.protocol.types import NO_PRODUCER_ID, ProducerId, TopicPartition
 
 
@@ -49,11 +49,11 @@ class Loader(coordinators.Loader):
                 if self._budget.spend(len(changes)):
                     yield
 
-    def _apply_record(self, record: Record, batch: BatchView) -> None:
-        if record.key is None:
+    def _apply_record(self, raw_key: bytes | None, raw_value: bytes | None, batch: BatchView) -> None:
+        if raw_key is None:
             return
-        key = records.decode_key(record.key)
-        value = records.decode_value(key, record.value)
+        key = records.decode_key(raw_key)
+        value = records.decode_value(key, raw_value)
         match key, value:
             case records.OffsetCommitKey(), records.OffsetCommitValue():
                 self._apply_offset(key, _committed(value), batch.producer_id)

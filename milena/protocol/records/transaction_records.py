@@ -26,6 +26,12 @@ _TYPE: Final = 0
 _KEY_VERSION: Final = 0
 
 
+KNOWN_KEYS: Final = (b"\0\0",)
+"""How the keys of the known type begin."""
+KNOWN_VALUES: Final = (b"\0\0", b"\0\1")
+"""How the values of the known versions begin."""
+
+
 class TransactionState(IntEnum):
     """The state of a transactional id, by its number in the records."""
 

@@ -19,9 +19,8 @@ from milena.broker.groups.model import CommittedOffset, GroupState
 from milena.broker.groups.shard import Shard
 from milena.protocol.cooperative import Cooperative, run_now
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.protocol.records.batch import BatchView, iter_batches
+from milena.protocol.records.batch import iter_batches
 from milena.protocol.records.coordinator_records import GroupMetadataValue, MemberMetadata
-from milena.protocol.records.records import Record
 from milena.protocol.types import LeaderEpoch
 from tests.unit.broker.fixtures import ME, Bench, led_by
 from tests.unit.broker.groups.coordinators import Coordinated
@@ -71,9 +70,9 @@ class Counted:
         self.most_records = self.most_members = 0
         record, add, touch = Loader._apply_record, Group.add, Group.touch
 
-        def recorded(loader: Loader, one: Record, batch: BatchView) -> None:
+        def recorded(loader: Loader, *of_record: Any) -> None:
             self.records += 1
-            record(loader, one, batch)
+            record(loader, *of_record)
 
         def counted(method: Callable[..., None]) -> Callable[..., None]:
             def one(*args: Any) -> None:

@@ -31,7 +31,7 @@ def loaded(*batches: bytes) -> dict[str, Transaction]:
     loader = Loader(LimitedLog(get_logger("transactions"), HandClock().monotonic))
     for batch in batches:
         run_now(loader.apply(memoryview(batch)))
-    return loader.transactions
+    return run_now(loader.finish())
 
 
 def written(transactional_id: str, found: Transaction, version: int = 2) -> bytes:
@@ -82,6 +82,12 @@ def test_unknown_records_are_ignored() -> None:
     assert loaded(written("x", transaction()), unknown_key, unknown_value, markers) == {"x": transaction()}
 
 
+def test_a_value_that_a_later_record_replaces_is_not_decoded() -> None:
+    replaced = one(store.key_of("x"), b"\x00\x00damaged")
+    assert loaded(replaced, written("x", transaction())) == {"x": transaction()}
+    assert loaded(replaced, one(store.key_of("x"), None)) == {}
+
+
 @pytest.mark.parametrize(
     "batch",
     [
@@ -122,11 +128,12 @@ def test_a_request_finds_all_ids_or_none() -> None:
     for piece in world.log.pieces():
         run_now(loader.apply(piece))
         assert not shard.transactions
-    shard.add_loaded(loader.transactions, run_now(counted(loader.transactions)))
+    transactions = run_now(loader.finish())
+    shard.add_loaded(transactions, run_now(counted(transactions)))
     assert set(shard.transactions) == {"x", "y"}
 
 
-def steps(work: Iterator[None]) -> int:
+def steps(work: Iterator[object]) -> int:
     return sum(1 for _ in work)
 
 
@@ -137,6 +144,7 @@ def test_a_long_log_is_loaded_in_steps() -> None:
     many = transaction(ONGOING, *[("t", index) for index in range(5_000)], start_ms=1)
     large = b"".join(written(f"id-{number}", many) for number in range(10))
     assert steps(loader.apply(memoryview(large))) >= 10
+    assert steps(loader.finish()) >= 11, "the values are decoded in steps, too"
 
 
 def test_a_loaded_id_takes_less_than_400_bytes() -> None:
@@ -154,8 +162,9 @@ def test_a_loaded_id_takes_less_than_400_bytes() -> None:
         )
         run_now(loader.apply(memoryview(written(f"application-{number}-transactional-id", found))))
     seen: set[int] = set()
-    size = sys.getsizeof(loader.transactions)
-    for transactional_id, found in loader.transactions.items():
+    transactions = run_now(loader.finish())
+    size = sys.getsizeof(transactions)
+    for transactional_id, found in transactions.items():
         parts = [transactional_id, found, *(getattr(found, name) for name in Transaction.__slots__)]
         size += sum(sys.getsizeof(part) for part in parts if id(part) not in seen)
         seen.update(id(part) for part in parts)

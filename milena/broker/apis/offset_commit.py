@@ -6,11 +6,11 @@ Versions 2-4 may have a retention time, v6 and later a leader epoch (KIP-320), v
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from milena.broker.groups.group import Group
 from milena.broker.groups.offsets import commit_refusal
-from milena.broker.groups.requested_offsets import RequestedOffsets, group_of_commit
+from milena.broker.groups.requested_offsets import CommitNeeds, RequestedOffsets, group_of_commit
 from milena.broker.groups.shard import Shard
 from milena.node.api import RequestContext
 from milena.protocol.cooperative import Cooperative
@@ -18,32 +18,15 @@ from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.requests.messages import get
 
 if TYPE_CHECKING:
-    from milena.broker.groups.coordinator import GroupCoordinator
-    from milena.config.node_config import NodeConfig
-    from milena.node.metadata.image import MetadataImage
     from milena.protocol.apis import OffsetCommitRequest, OffsetCommitResponseFields
-    from milena.runtime.context import Runtime
 
 DEFAULT_RETENTION: Final = -1
 _GROUP_NOT_FOUND_SINCE: Final = 9
 _TOPIC_IDS_SINCE: Final = 10
 
 
-class Needs(Protocol):
-    """What this handler uses of its broker."""
-
-    @property
-    def config(self) -> NodeConfig: ...
-    @property
-    def groups(self) -> GroupCoordinator: ...
-    @property
-    def image(self) -> MetadataImage: ...
-    @property
-    def runtime(self) -> Runtime: ...
-
-
 def handle(
-    node: Needs, ctx: RequestContext, request: OffsetCommitRequest
+    node: CommitNeeds, ctx: RequestContext, request: OffsetCommitRequest
 ) -> Cooperative[OffsetCommitResponseFields | None]:
     """Topics and partitions that do not exist have their own error, whatever the error of the group is. If there are no
     others, the group is not looked up, as in Kafka's handleOffsetCommitRequest."""
@@ -68,18 +51,14 @@ def handle(
 
     @ctx.answering
     def committed(error: ErrorCode) -> None:
-        commit.written(error)
+        commit.refuse(error)
         ctx.respond_fields(topics=commit.topics)
 
-    if commit.offsets:
-        shard.commit(group, commit.offsets, committed, batch)
-    else:  # all metadata were too long: the look-up may have created the group
-        shard.after_request(group)
-        committed(ErrorCode.NONE)
+    shard.commit(group, commit.offsets, committed, batch)
     return None
 
 
-def _committing_group(node: Needs, ctx: RequestContext, request: OffsetCommitRequest, shard: Shard) -> Group:
+def _committing_group(node: CommitNeeds, ctx: RequestContext, request: OffsetCommitRequest, shard: Shard) -> Group:
     generation = request.generation_id_or_member_epoch
     knows = ctx.version >= _GROUP_NOT_FOUND_SINCE
     group = group_of_commit(shard, request.group_id, generation, knows_not_found=knows)

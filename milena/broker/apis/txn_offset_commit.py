@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from milena.broker.coordinators.errors import client_error
 from milena.broker.groups.group import Group
 from milena.broker.groups.offsets import transactional_commit_refusal
-from milena.broker.groups.requested_offsets import RequestedOffsets, group_of_commit
+from milena.broker.groups.requested_offsets import CommitNeeds, RequestedOffsets, group_of_commit
 from milena.broker.groups.shard import Shard
 from milena.broker.transactions.verification import Operation
 from milena.node.api import RequestContext
@@ -24,14 +24,8 @@ from milena.protocol.types import ProducerEpoch, ProducerId
 from milena.storage.state.producer_state import VerificationGuard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from milena.broker.groups.coordinator import GroupCoordinator
-    from milena.broker.replica.partition import Partition
-    from milena.config.node_config import NodeConfig
-    from milena.node.metadata.image import MetadataImage
+    from milena.broker.transactions.batch_verification import BrokerVerification
     from milena.protocol.apis import TxnOffsetCommitRequest, TxnOffsetCommitResponseFields
-    from milena.runtime.context import Runtime
 
 _LOADING_SINCE: Final = 2
 """Clients of earlier versions do not know COORDINATOR_LOAD_IN_PROGRESS here."""
@@ -39,33 +33,11 @@ _TOPIC_IDS_SINCE: Final = 6
 _GROUP_NOT_FOUND_SINCE: Final = 6
 
 
-class OffsetsVerification(Protocol):
-    """Asks the transaction coordinator whether a transaction is open, or adds a partition to it."""
-
-    def verify(
-        self,
-        partition: Partition,
-        transactional_id: str,
-        producer_id: ProducerId,
-        epoch: int,
-        operation: Operation,
-        then: Callable[[VerificationGuard | ErrorCode], None],
-    ) -> None: ...
-
-
-class Needs(Protocol):
+class Needs(CommitNeeds, Protocol):
     """What this handler uses of its broker."""
 
     @property
-    def config(self) -> NodeConfig: ...
-    @property
-    def groups(self) -> GroupCoordinator: ...
-    @property
-    def image(self) -> MetadataImage: ...
-    @property
-    def runtime(self) -> Runtime: ...
-    @property
-    def verification(self) -> OffsetsVerification: ...
+    def verification(self) -> BrokerVerification: ...
 
 
 def handle(
@@ -150,15 +122,11 @@ class _Commit:
 
         @self._ctx.answering
         def committed(error: ErrorCode) -> None:
-            self.offsets.written(error)
+            self.offsets.refuse(error)
             self._respond(self.answer())
 
-        if self.offsets.offsets:
-            producer_id = ProducerId(self._request.producer_id)
-            shard.commit_in_transaction(group, producer_id, self.offsets.offsets, self.batch, verified, committed)
-        else:  # all metadata were too long: the look-up may have created the group
-            shard.after_request(group)
-            shard.when_all_committed(committed)
+        producer_id = ProducerId(self._request.producer_id)
+        shard.commit_in_transaction(group, producer_id, self.offsets.offsets, self.batch, verified, committed)
 
     def _committing_group(self, shard: Shard) -> Group:
         request = self._request

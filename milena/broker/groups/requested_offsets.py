@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Protocol, TypeAlias, Unpack
 from uuid import UUID
 
 from milena.broker.groups import store
@@ -15,8 +15,10 @@ from milena.protocol.requests.messages import get
 from milena.protocol.types import ZERO_UUID, TopicPartition
 
 if TYPE_CHECKING:
+    from milena.broker.groups.coordinator import GroupCoordinator
     from milena.broker.groups.group import Group
     from milena.broker.groups.shard import Shard
+    from milena.config.node_config import NodeConfig
     from milena.node.metadata.image import MetadataImage, TopicImage
     from milena.protocol.apis import (
         OffsetCommitRequestPartition,
@@ -26,9 +28,23 @@ if TYPE_CHECKING:
         TxnOffsetCommitRequestPartition,
         TxnOffsetCommitRequestTopic,
     )
+    from milena.runtime.context import Runtime
 
 _PartitionResult: TypeAlias = "tuple[UUID, OffsetCommitResponsePartitionFields]"
 """A topic id and the result of one of its partitions. TxnOffsetCommit has the same fields."""
+
+
+class CommitNeeds(Protocol):
+    """What the handlers use of their broker."""
+
+    @property
+    def config(self) -> NodeConfig: ...
+    @property
+    def groups(self) -> GroupCoordinator: ...
+    @property
+    def image(self) -> MetadataImage: ...
+    @property
+    def runtime(self) -> Runtime: ...
 
 
 class RequestedOffsets:
@@ -43,8 +59,6 @@ class RequestedOffsets:
         """The ids of existing topics."""
         self.existing: list[_PartitionResult] = []
         """The results of partitions that exist."""
-        self.accepted: list[_PartitionResult] = []
-        """The results of partitions in ``offsets``."""
         self.offsets: dict[TopicPartition, CommittedOffset] = {}
         self._by_id = by_id
         self._max_metadata = max_metadata
@@ -82,7 +96,6 @@ class RequestedOffsets:
                     result["error_code"] = ErrorCode.OFFSET_METADATA_TOO_LARGE
                     return result
                 leader_epoch = get(partition, "committed_leader_epoch", -1)
-                self.accepted.append((topic.id, result))
                 self.offsets[topic.name, index] = CommittedOffset(
                     partition.committed_offset, leader_epoch, metadata, now_ms, expire_ms, topic.id
                 )
@@ -114,19 +127,14 @@ class RequestedOffsets:
             del self.topic_ids[topic_id]
         _set_error([result for result in self.existing if result[0] in deleted], self._unknown_topic)
         self.existing = [result for result in self.existing if result[0] not in deleted]
-        self.accepted = [result for result in self.accepted if result[0] not in deleted]
         self.offsets = {
             partition: offset for partition, offset in self.offsets.items() if offset.topic_id not in deleted
         }
         return True
 
     def refuse(self, error: ErrorCode) -> None:
-        """Set the error of all partitions that exist."""
+        """Set the error of all partitions that exist, also of those with an error of their own, as in Kafka."""
         _set_error(self.existing, error)
-
-    def written(self, error: ErrorCode) -> None:
-        """Set the result of writing ``offsets``."""
-        _set_error(self.accepted, error)
 
 
 def group_of_commit(shard: Shard, group_id: str, generation: int, *, knows_not_found: bool) -> Group:

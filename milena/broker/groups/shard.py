@@ -237,13 +237,13 @@ class Shard:
         done: Persisted,
         batch: bytes | None = None,
     ) -> None:
-        """Write offsets. ``done`` is called when they are committed, or with an error. ``batch``: their
-        ``store.offset_batch``, if it was built already."""
+        """Write offsets. ``done`` is called when they, or with no offsets all earlier writes, are committed, or with an
+        error. ``batch``: their ``store.offset_batch``, if it was built already."""
         try:
-            if batch is None:
-                self._write_offsets(group, changes, [], done)
-            else:
+            if batch:
                 self._write_batch(group, changes, batch, done)
+            else:
+                self._write_offsets(group, changes, [], done)
         finally:
             self.after_request(group)
 
@@ -257,10 +257,9 @@ class Shard:
         done: Persisted,
     ) -> None:
         """Write offsets that take effect when the transaction of ``producer_id`` is committed. ``batch``: their
-        ``store.offset_batch``; ``guard``: see ``OffsetsLog.append``. ``done`` is called when the records are committed,
-        or with an error."""
+        ``store.offset_batch``; ``guard``: see ``OffsetsLog.append``. ``done`` as in ``commit``."""
         try:
-            end = self._append(batch, guard)
+            end = self._append(batch, guard) if changes else self._log.end
         except KafkaError as error:
             done(error.code)
         else:

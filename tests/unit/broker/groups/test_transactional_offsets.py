@@ -268,6 +268,26 @@ def test_partitions_have_their_own_errors(groups: Groups) -> None:
     assert (groups.log.batches, groups.shard.groups) == ([], {})
 
 
+@pytest.mark.parametrize("transactional", [False, True])
+@pytest.mark.parametrize("reached", [True, False])
+def test_a_commit_of_which_nothing_is_written_waits_for_earlier_writes(
+    groups: Groups, transactional: bool, reached: bool
+) -> None:
+    """As in Kafka's ``CoordinatorRuntime.waitForPendingWrites``: if these are not committed, all partitions have the
+    error."""
+    limit = groups.node.config.get_int("offset.metadata.max.bytes")
+    groups.log.hold = True
+    groups.committing(9, 0)
+    send = groups.sending if transactional else groups.committing
+    refused = send(5, 1, metadata="m" * (limit + 1))
+    assert not refused.answered
+    if reached:
+        groups.log.commit()
+    else:
+        groups.log.give_up()
+    assert code_of(refused) is (ErrorCode.OFFSET_METADATA_TOO_LARGE if reached else ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
 def test_nothing_is_verified_if_no_partition_exists(groups: Groups) -> None:
     assert code_of(groups.sending(5, 7)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert groups.verification.asked == []

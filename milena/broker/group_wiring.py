@@ -53,6 +53,7 @@ def group_coordinator(
             initial_delay_ms=config.get_int("group.initial.rebalance.delay.ms"),
         ),
         commit_timeout_ms=config.get_int("offsets.commit.timeout.ms"),
+        load_bytes=config.get_int("offsets.load.buffer.size"),
         retention_ms=config.get_int("offsets.retention.minutes") * 60_000,
         check_interval_ms=config.get_int("offsets.retention.check.interval.ms"),
     )

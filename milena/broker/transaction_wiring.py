@@ -124,6 +124,7 @@ def _coordinator(broker: Hosting, tasks: Tasks, markers: Markers) -> Transaction
             expiration_interval_ms=config.get_int("transaction.remove.expired.transaction.cleanup.interval.ms"),
             two_phase_commit=config.get_bool("transaction.two.phase.commit.enable"),
             commit_timeout_ms=config.get_int("request.timeout.ms"),
+            load_bytes=config.get_int("transaction.state.log.load.buffer.size"),
         ),
     )
 

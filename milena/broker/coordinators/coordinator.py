@@ -8,6 +8,7 @@ NOT_COORDINATOR if this broker does not lead it.
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -76,15 +77,20 @@ class Coordinator(ABC, Generic[S]):
         turn: Callable[[], Awaitable[None]],
         partition_count: Callable[[], int],
         commit_timeout_ms: int,
+        load_bytes: int,
     ) -> None:
         """``turn`` (``Scheduler.turn``) is awaited before each step of long work: it returns for one waiting task per
         iteration of the event loop, however many partitions load at the same time. ``partition_count``: that of the
-        topic. ``commit_timeout_ms``: how long a write may take until it is committed."""
+        topic. ``commit_timeout_ms``: how long a write may take until it is committed. ``load_bytes``: how much of a log
+        is read at once while loading."""
         self._runtime = runtime
         self._tasks = tasks
         self._turn = turn
         self._partition_count = partition_count
         self._commit_timeout_ms = commit_timeout_ms
+        self._load_bytes = load_bytes
+        self._loading = asyncio.Lock()
+        """One partition is loaded at a time, as in Kafka: each has a buffer of ``load_bytes``."""
         self.loads = LoadTimes(runtime.clock)
         self._led: dict[int, LedPartition[S]] = {}
         self._log = get_logger(f"{self.SUBJECT}s")
@@ -116,7 +122,9 @@ class Coordinator(ABC, Generic[S]):
             known.log.set_leader_epoch(leader_epoch)
             return
         self.resigned(index)
-        log = PartitionLog(partition, leader_epoch, self._commit_timeout_ms)
+        log = PartitionLog(
+            partition, leader_epoch, commit_timeout_ms=self._commit_timeout_ms, load_bytes=self._load_bytes
+        )
         led = LedPartition(index, leader_epoch, log, self._new_shard(index, leader_epoch, log))
         self._led[index] = led
         self._tasks.attempt(self._bring_up(led), name=f"{self.SUBJECT}-load-{index}")
@@ -137,8 +145,9 @@ class Coordinator(ABC, Generic[S]):
         """Load a shard and begin with it. If that fails, this broker does not coordinate the partition."""
         began = self._runtime.clock.monotonic()
         try:
-            if not await self._finish(led, self._load(led.log, led.shard)):
-                return
+            async with self._loading:
+                if not await self._finish(led, self._load(led.log, led.shard)):
+                    return
         except Exception as error:
             if not isinstance(error, (KafkaError, CorruptBatch, DecodeError)):
                 self._runtime.contained.note(f"load of {self.SUBJECT}s", error, partition=led.index)

@@ -12,8 +12,8 @@ from milena.protocol.records.validation import Origin
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.state.producer_state import NO_GUARD, VerificationGuard
 
-LOAD_BYTES: Final = 64 << 10
-"""Bytes per read while loading, or one batch if that is longer."""
+PIECE_BYTES: Final = 64 << 10
+"""Bytes that a loader gets at once, or one batch if that is longer."""
 
 
 class CoordinatorLog(Protocol):
@@ -36,10 +36,14 @@ class CoordinatorLog(Protocol):
 class PartitionLog:
     """Appends as the leader with acks=all. Refuses writes once the partition has another leader epoch."""
 
-    def __init__(self, partition: Partition, leader_epoch: LeaderEpoch, commit_timeout_ms: int) -> None:
+    def __init__(
+        self, partition: Partition, leader_epoch: LeaderEpoch, *, commit_timeout_ms: int, load_bytes: int
+    ) -> None:
+        """``load_bytes``: how much is read at once while loading, or one batch if that is longer."""
         self._partition = partition
         self._leader_epoch = leader_epoch
         self._commit_timeout_ms = commit_timeout_ms
+        self._load_bytes = load_bytes
 
     def set_leader_epoch(self, leader_epoch: LeaderEpoch) -> None:
         """Continue in the next leader epoch, in which this broker is still the leader. No other leader has appended in
@@ -100,16 +104,22 @@ class PartitionLog:
         return ErrorCode.REQUEST_TIMED_OUT if self.leads else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def pieces(self) -> Iterator[memoryview]:
-        """Yield whole batches from the log start to the log end at the first call. Each piece is read when the iterator
-        is advanced, and stays valid if the log is closed or moved. Raises KafkaError."""
+        """Yield whole batches from the log start to the log end at the first call. They are read when the iterator is
+        advanced, and stay valid if the log is closed or moved. Raises KafkaError."""
         log = self._partition.online_log
         end, offset = log.log_end_offset, log.log_start_offset
         while offset < end:
             log = self._partition.online_log  # again: it may have been moved to another directory
             offset = max(offset, log.log_start_offset)
-            piece = log.read_bytes(offset, LOAD_BYTES, upper=end, min_one=True)
-            if not piece:
+            data = log.read_bytes(offset, self._load_bytes, upper=end, min_one=True)
+            if not data:
                 return  # compaction has removed the last records
-            for batch in iter_batches(piece):
+            start = position = 0
+            for batch in iter_batches(data):
+                size = batch.size_in_bytes
+                if start < position and position + size - start > PIECE_BYTES:
+                    yield data[start:position]
+                    start = position
+                position += size
                 offset = batch.next_offset
-            yield piece
+            yield data[start:position]

@@ -40,12 +40,18 @@ class GroupCoordinator(Coordinator[Shard]):
         topics: TopicsView,
         settings: GroupSettings,
         commit_timeout_ms: int,
+        load_bytes: int,
         retention_ms: int,
         check_interval_ms: int,
     ) -> None:
         """``turn`` as in ``Coordinator``."""
         super().__init__(
-            runtime, tasks, turn=turn, partition_count=partition_count, commit_timeout_ms=commit_timeout_ms
+            runtime,
+            tasks,
+            turn=turn,
+            partition_count=partition_count,
+            commit_timeout_ms=commit_timeout_ms,
+            load_bytes=load_bytes,
         )
         self._topics = topics
         self.settings = settings

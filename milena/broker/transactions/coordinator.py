@@ -67,7 +67,12 @@ class TransactionCoordinator(Coordinator[Shard]):
     ) -> None:
         """``turn`` as in ``Coordinator``. ``version``: the finalized level of ``transaction.version``."""
         super().__init__(
-            runtime, tasks, turn=turn, partition_count=partition_count, commit_timeout_ms=settings.commit_timeout_ms
+            runtime,
+            tasks,
+            turn=turn,
+            partition_count=partition_count,
+            commit_timeout_ms=settings.commit_timeout_ms,
+            load_bytes=settings.load_bytes,
         )
         self._version = version
         self._producer_ids = producer_ids

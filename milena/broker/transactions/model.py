@@ -124,3 +124,5 @@ class TransactionSettings:
     two_phase_commit: bool = False
     commit_timeout_ms: int = 30_000
     """How long a client waits until a record of ``__transaction_state`` is committed."""
+    load_bytes: int = 5_242_880
+    """How much of ``__transaction_state`` is read at once while loading."""

@@ -67,6 +67,7 @@ class Coordinated:
             topics=TopicsView(exists=lambda topic_id: topic_id in self.topics, current=self._is_current),
             settings=GroupSettings(initial_delay_ms=0),
             commit_timeout_ms=5_000,
+            load_bytes=1 << 20,
             retention_ms=1_000,
             check_interval_ms=1_000,
         )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from milena.broker.coordinators import loading
 from milena.broker.coordinators.loading import RECORDS_PER_YIELD
-from milena.broker.coordinators.partition_log import LOAD_BYTES, PartitionLog
+from milena.broker.coordinators.partition_log import PIECE_BYTES, PartitionLog
 from milena.broker.groups import shard, store
 from milena.broker.groups.group import Group
 from milena.broker.groups.loading import Loader, load
@@ -171,19 +171,19 @@ class TestSessions:
 
 
 class TestPieces:
-    def test_a_large_log_is_read_in_pieces(self, bench: Bench) -> None:
+    def test_a_large_log_is_loaded_in_pieces(self, bench: Bench) -> None:
         partition = bench.led("__consumer_offsets")
-        log = PartitionLog(partition, LeaderEpoch(0), 1000)
+        log = PartitionLog(partition, LeaderEpoch(0), commit_timeout_ms=1000, load_bytes=1 << 20)
         for first in range(0, MANY, 100):
             log.append(store.batch([offset_record("g", one, one) for one in range(first, first + 100)], 0))
         pieces = list(log.pieces())
-        assert len(pieces) > 1 and all(len(piece) <= LOAD_BYTES for piece in pieces)
+        assert len(pieces) > 1 and all(len(piece) <= PIECE_BYTES for piece in pieces)
         ends = [one.next_offset for piece in pieces for one in iter_batches(piece)]
         assert ends == list(range(100, MANY + 1, 100))
 
     def test_a_failed_log_directory_ends_the_read(self, bench: Bench) -> None:
         partition = bench.led("__consumer_offsets")
-        log = PartitionLog(partition, LeaderEpoch(0), 1000)
+        log = PartitionLog(partition, LeaderEpoch(0), commit_timeout_ms=1000, load_bytes=1)
         log.append(store.batch([offset_record("g", one, one) for one in range(MANY)], 0))
         log.append(store.batch([offset_record("g", 0, None)], 0))
         pieces = log.pieces()

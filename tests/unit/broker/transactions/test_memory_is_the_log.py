@@ -78,7 +78,7 @@ class Interleavings(RuleBasedStateMachine):
         super().__init__()
         self.patch = pytest.MonkeyPatch()
         self.log = LedLog()
-        self.patch.setattr(coordinators, "PartitionLog", lambda *_: self.log)
+        self.patch.setattr(coordinators, "PartitionLog", lambda *_, **__: self.log)
         self.bench = Bench(Path("unused"))
 
         async def turn(_: float) -> None:

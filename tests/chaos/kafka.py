@@ -272,7 +272,8 @@ class KafkaPlace:
         return self._home(node) / "kafka.out"
 
     def _format(self, node: int) -> None:
-        kafka.tool("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._file(node)))
+        arguments = ("format", "-t", CLUSTER_ID, "-c", str(self._file(node)))
+        kafka.tool("kafka.tools.StorageTool", *arguments, timeout=LIMIT)
 
     def _run(self, node: int) -> None:
         command = [] if self._networks is None else self._networks.command(node)

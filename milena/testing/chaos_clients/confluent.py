@@ -161,7 +161,10 @@ class ConfluentProducer:
     def _serve(self) -> None:
         """Poll for delivery reports until the producer is closed."""
         while not self._closing.is_set():
-            self.library.poll(SERVE)
+            try:
+                self.library.poll(SERVE)
+            except KafkaException as error:  # as ``_failed`` gets it
+                self._failed(error.args[0])
             if self._fatal:
                 # Otherwise records in flight are reported only after their timeout.
                 self.library.purge()

@@ -1,7 +1,7 @@
 """Transactions of librdkafka by confluent-kafka.
 
 A commit that fails has an unknown outcome: librdkafka sends EndTxn again by itself, and does not tell whether it has. A
-commit that has timed out continues with the next call.
+commit that has timed out continues with the next call. Closing a producer aborts its transaction.
 Transactions of a producer share an epoch.
 """
 

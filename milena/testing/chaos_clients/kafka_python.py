@@ -339,6 +339,9 @@ class _Assignments(ConsumerRebalanceListener):  # type: ignore[misc]
     def on_partitions_assigned(self, assigned: object) -> None:
         self.count += 1
         self.membership = self._consumer.group_metadata()
+        # The library keeps a request for committed offsets that has timed out, and would take its late answer for those
+        # of a later assignment of the same partitions.
+        self._consumer._coordinator._offset_fetch_futures.clear()
 
 
 def _raise_reported(errors: dict[str, dict[str, str]]) -> None:

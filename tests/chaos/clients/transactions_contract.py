@@ -46,6 +46,9 @@ class TransactionsContract:
         assert await new.begin()
         await send(new, [(topic, 0)], "new")
         assert await new.commit() is RequestOutcome.OK
+        async with asyncio.timeout(PATIENT):
+            late = await asyncio.gather(*(old.send((topic, 0), "late") for _ in range(3)))
+        assert RequestOutcome.OK not in {one.outcome for one in late}
         assert await old.commit() is not RequestOutcome.OK
         await old.close()
         await new.close()

@@ -34,7 +34,7 @@ class Sizes:
         self.replicated_warming_records = 50_000 if short else 1_000_000
         self.replicated_records = 60_000 if short else 1_000_000
         self.transaction_rounds = 2 if short else 5
-        self.transactions_measured = 50 if short else 500
+        self.transactions_measured = 50 if short else 200
         self.transactional_records = 150_000 if short else 500_000
         self.transactional_ids = 20_000 if short else 100_000
         self.many_partitions = 2_000 if short else 10_000

@@ -42,6 +42,15 @@ SINGLE, REPLICATED = "transactions", "replicated_transactions"
 INIT_VERSION, FIND_VERSION = 5, 4
 TRANSACTIONAL: Final = 1
 """The type of coordinator in FindCoordinator."""
+REPEATED: Final = frozenset(
+    {
+        ErrorCode.NONE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+    }
+)
 IN_FLIGHT: Final = 100
 """InitProducerId requests without an answer."""
 
@@ -142,7 +151,8 @@ def _fill(bootstrap: str, records: int) -> None:
 
 def _consumed(bootstrap: str, isolation: str, records: int) -> float:
     settings = {"bootstrap.servers": bootstrap, "group.id": "none", "isolation.level": isolation, "log_level": 0}
-    consumer = Consumer({**settings, "check.crcs": False})
+    # Without the short backoff a client whose queue is full pauses for a second.
+    consumer = Consumer({**settings, "check.crcs": False, "fetch.queue.backoff.ms": 5})
     consumer.assign([TopicPartition(READ_TOPIC, partition, 0) for partition in range(READ_PARTITIONS)])
     size, seen, begin = 0, 0, time.perf_counter()
     while seen < records:
@@ -151,7 +161,6 @@ def _consumed(bootstrap: str, isolation: str, records: int) -> float:
             raise TimeoutError(f"only {seen} of {records} records came")
         seen += len(messages_read)
         size += sum(len(message) for message in messages_read)
-        begin = begin if size else time.perf_counter()
     elapsed = time.perf_counter() - begin
     consumer.close()
     return size / 2**20 / elapsed
@@ -178,36 +187,35 @@ def _initialize(bootstrap: str, ids: int) -> float:
     """Initialize the transactional ids over one connection, and return the seconds."""
     host, _, port = bootstrap.rpartition(":")
     with closing(Wire((host, int(port)))) as wire:
-        _until_coordinated(wire)
+        _find_coordinators(wire)
         begin = time.perf_counter()
         for first in range(0, ids, IN_FLIGHT):
-            names = [f"transactional-id-{number}" for number in range(first, min(first + IN_FLIGHT, ids))]
-            requests = [framed(ApiKey.INIT_PRODUCER_ID, INIT_VERSION, _init_body(name)) for name in names]
-            wire.send_framed(b"".join(requests))
-            for name, answer in zip(names, wire.receive_many(len(names)), strict=True):
-                if error := _init_error(answer):
-                    raise RuntimeError(f"InitProducerId of {name} failed: {error.name}")
+            _initialize_all(wire, [f"id-{number}" for number in range(first, min(first + IN_FLIGHT, ids))])
         return time.perf_counter() - begin
 
 
-def _until_coordinated(wire: Wire) -> None:
-    """Wait until all partitions of ``__transaction_state`` are loaded: a number of ids is in any of them."""
-    for number in range(10 * IN_FLIGHT):
-        name = f"first-{number}"
-        deadline = time.monotonic() + LIMIT
-        while True:
-            body = messages.encode_request(
-                ApiKey.FIND_COORDINATOR, FIND_VERSION, key_type=TRANSACTIONAL, coordinator_keys=[name]
-            )
-            wire.send(ApiKey.FIND_COORDINATOR, FIND_VERSION, body)
-            wire.receive()
-            wire.send(ApiKey.INIT_PRODUCER_ID, INIT_VERSION, _init_body(name))
-            error = _init_error(wire.receive())
-            if not error:
-                break
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"InitProducerId of {name}: {error.name}")
-            time.sleep(0.05)
+def _find_coordinators(wire: Wire) -> None:
+    """Have ``__transaction_state`` created. Its partitions are loaded one after the other."""
+    body = messages.encode_request(
+        ApiKey.FIND_COORDINATOR, FIND_VERSION, key_type=TRANSACTIONAL, coordinator_keys=["id"]
+    )
+    wire.send(ApiKey.FIND_COORDINATOR, FIND_VERSION, body)
+    wire.receive()
+    _initialize_all(wire, [f"first-{number}" for number in range(10 * IN_FLIGHT)])
+
+
+def _initialize_all(wire: Wire, names: list[str]) -> None:
+    """Initialize ids, and repeat what is refused: partitions may be loading, or producer ids being allocated."""
+    deadline = time.monotonic() + LIMIT
+    while names:
+        requests = [framed(ApiKey.INIT_PRODUCER_ID, INIT_VERSION, _init_body(name)) for name in names]
+        wire.send_framed(b"".join(requests))
+        errors = dict(zip(names, map(_init_error, wire.receive_many(len(names))), strict=True))
+        if failed := {name: error.name for name, error in errors.items() if error not in REPEATED}:
+            raise RuntimeError(f"InitProducerId failed: {failed}")
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"InitProducerId is refused: {errors}")
+        names = [name for name, error in errors.items() if error]
 
 
 def _init_body(name: str) -> bytes:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from milena.broker.transactions.additions import Added, add_or_verify
 from milena.broker.transactions.batch_verification import BrokerVerification
 from milena.broker.transactions.coordinator import Markers, TransactionCoordinator
 from milena.broker.transactions.gauges import register_gauges
@@ -15,8 +16,8 @@ from milena.broker.transactions.meters import VerificationMeters
 from milena.broker.transactions.model import TransactionSettings
 from milena.broker.transactions.verification import Links, TransactionVerification
 from milena.node.links.broker_links import BrokerLinks
-from milena.protocol.features import TRANSACTION_VERSION
-from milena.protocol.types import TRANSACTION_TOPIC, NodeId
+from milena.protocol.features import EPOCH_BUMP_VERSION, TRANSACTION_VERSION
+from milena.protocol.types import TRANSACTION_TOPIC, NodeId, ProducerIdAndEpoch, TopicPartition
 from milena.runtime.tasks import Tasks
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from milena.config.node_config import NodeConfig
     from milena.node.metadata.image import BrokerImage, MetadataImage
     from milena.node.metrics import Metrics
+    from milena.node.rules.rules import Rules
     from milena.node.serving.scheduler import Scheduler
     from milena.runtime.context import Runtime
 
@@ -41,6 +43,8 @@ class Hosting(Protocol):
     def node_id(self) -> NodeId: ...
     @property
     def producer_ids(self) -> ProducerIds: ...
+    @property
+    def rules(self) -> Rules: ...
     @property
     def runtime(self) -> Runtime: ...
     @property
@@ -70,6 +74,38 @@ class TransactionParts:
         """Close the connections."""
         for one in self.links:
             one.close()
+
+
+class OwnCoordinator:
+    """The coordinator of a broker, for the batches that the broker appends. With fault rules it gets requests like
+    those of other brokers, so that a rule can hold or refuse them."""
+
+    def __init__(self, broker: Hosting, coordinator: TransactionCoordinator) -> None:
+        self._broker = broker
+        self._coordinator = coordinator
+
+    def is_asked(self, node: NodeId) -> bool:
+        return node == self._broker.node_id and not self._broker.rules.active
+
+    def add_or_verify(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Mapping[TopicPartition, None],
+        done: Added,
+        *,
+        verify_only: bool,
+    ) -> None:
+        add_or_verify(
+            self._coordinator,
+            self._broker.image,
+            transactional_id,
+            producer,
+            partitions,
+            done,
+            verify_only=verify_only,
+            client_version=EPOCH_BUMP_VERSION,
+        )
 
 
 def transaction_parts(broker: Hosting, tasks: Tasks) -> TransactionParts:
@@ -140,5 +176,6 @@ def _verification(
         leader = None if partition is None else image.brokers.get(partition.leader)
         return None if leader is None or leader.fenced else leader.id
 
-    verification = TransactionVerification(broker.runtime, tasks, links, leader_of, VerificationMeters(broker.metrics))
+    own, meters = OwnCoordinator(broker, coordinator), VerificationMeters(broker.metrics)
+    verification = TransactionVerification(broker.runtime, tasks, links, leader_of, own, meters)
     return BrokerVerification(broker.runtime.clock, verification, lambda: broker.config)

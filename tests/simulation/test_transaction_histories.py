@@ -141,7 +141,7 @@ BUGS: dict[str, tuple[Plant, set[Anomaly]]] = {
     "offsets of aborted transactions are committed": (offsets_are_always_committed, {Anomaly.WITHOUT_OUTPUTS}),
     "offsets of committed transactions are dropped": (offsets_are_never_committed, {Anomaly.WITHOUT_OFFSETS}),
 }
-TRIED = 6
+TRIED = 12
 """How many seeds may be needed to find a bug."""
 
 

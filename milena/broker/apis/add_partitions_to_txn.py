@@ -7,11 +7,12 @@ client of transaction version 2, or to verify that partitions were added (KIP-89
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol
 
+from milena.broker.transactions.additions import Added, add_or_verify
 from milena.broker.transactions.model import fenced_code
 from milena.node.api import RequestContext
 from milena.protocol.cooperative import Cooperative, YieldBudget
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 _FENCED_SINCE: Final = 2
 _BATCHED_SINCE: Final = 4
-_Errors: TypeAlias = Mapping[TopicPartition, ErrorCode]
 
 
 class Needs(Protocol):
@@ -66,7 +66,7 @@ def handle(
     results: dict[int, AddPartitionsToTxnResultFields] = {}
 
     @ctx.answering
-    def finished(number: int, errors: _Errors) -> None:
+    def finished(number: int, errors: Mapping[TopicPartition, ErrorCode]) -> None:
         addition = additions[number]
         results[number] = {
             "transactional_id": addition.transactional_id,
@@ -113,43 +113,22 @@ def _partitions(topics: Sequence[AddPartitionsToTxnTopic]) -> Cooperative[dict[T
     return found
 
 
-def _add(node: Needs, ctx: RequestContext, addition: _Addition, done: Callable[[_Errors], None]) -> None:
+def _add(node: Needs, ctx: RequestContext, addition: _Addition, done: Added) -> None:
     """Add or verify the partitions of one transaction. ``done`` gets the error of each partition."""
 
-    def all_with(error: ErrorCode) -> None:
-        done(dict.fromkeys(addition.partitions, _error_of(ctx, error)))
+    def answered(errors: Mapping[TopicPartition, ErrorCode]) -> None:
+        done({partition: fenced_code(error, ctx.version, _FENCED_SINCE) for partition, error in errors.items()})
 
-    topics = node.image.topics
-    unknown = {
-        (topic, index)
-        for topic, index in addition.partitions
-        if topic not in topics or index not in topics[topic].partitions
-    }
-    if unknown:
-        done(
-            {
-                one: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if one in unknown else ErrorCode.OPERATION_NOT_ATTEMPTED
-                for one in addition.partitions
-            }
-        )
-        return
-    try:
-        if addition.verify_only:
-            done(
-                node.transactions.verify_partitions(
-                    addition.transactional_id, addition.producer, addition.partitions.keys()
-                )
-            )
-        else:
-            node.transactions.add_partitions(
-                addition.transactional_id,
-                addition.producer,
-                addition.partitions.keys(),
-                EPOCH_BUMP_VERSION if ctx.version >= _BATCHED_SINCE else 0,
-                all_with,
-            )
-    except KafkaError as error:
-        all_with(error.code)
+    add_or_verify(
+        node.transactions,
+        node.image,
+        addition.transactional_id,
+        addition.producer,
+        addition.partitions,
+        done if ctx.version >= _FENCED_SINCE else answered,
+        verify_only=addition.verify_only,
+        client_version=EPOCH_BUMP_VERSION if ctx.version >= _BATCHED_SINCE else 0,
+    )
 
 
 def _size(node: Needs, addition: _Addition) -> int:
@@ -163,12 +142,8 @@ def _size(node: Needs, addition: _Addition) -> int:
     return 0 if present is None else len(present.partitions)
 
 
-def _error_of(ctx: RequestContext, error: ErrorCode) -> ErrorCode:
-    return fenced_code(error, ctx.version, _FENCED_SINCE)
-
-
 def _topic_results(
-    topics: Sequence[AddPartitionsToTxnTopic], errors: _Errors
+    topics: Sequence[AddPartitionsToTxnTopic], errors: Mapping[TopicPartition, ErrorCode]
 ) -> list[AddPartitionsToTxnTopicResultFields]:
     return [
         {

@@ -2,20 +2,22 @@
 (KIP-890; Kafka's ``AddPartitionsToTxnManager``).
 
 One AddPartitionsToTxn request is in flight for each coordinator. What arrives in the meantime is sent together in the
-next one, which has each transactional id once.
+next one, which has each transactional id once. If this broker is the coordinator, it is asked without a connection.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
+from milena.broker.transactions.additions import Added
 from milena.broker.transactions.meters import VerificationMeters
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.protocol.types import NodeId, ProducerId, TopicPartition
+from milena.protocol.types import NodeId, ProducerEpoch, ProducerId, ProducerIdAndEpoch, TopicPartition
 from milena.runtime.context import Runtime
 from milena.runtime.tasks import Tasks
 
@@ -29,6 +31,8 @@ FIRST_VERSION: Final = 4
 PartitionErrors: TypeAlias = Mapping[TopicPartition, ErrorCode]
 """The partitions that have an error."""
 Done: TypeAlias = Callable[[PartitionErrors], None]
+_Results: TypeAlias = "dict[str, PartitionErrors]"
+"""By transactional id."""
 
 
 class Operation(Enum):
@@ -69,6 +73,26 @@ class Links(Protocol):
     ) -> Any: ...  # noqa: ANN401 - decoded response; callers annotate it
 
     async def version(self, broker: NodeId, key: ApiKey) -> int: ...
+
+
+class OwnCoordinator(Protocol):
+    """The coordinator of this broker."""
+
+    def is_asked(self, node: NodeId) -> bool:
+        """Whether ``node`` is this broker, and no fault rule waits for requests."""
+        ...
+
+    def add_or_verify(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Mapping[TopicPartition, None],
+        done: Added,
+        *,
+        verify_only: bool,
+    ) -> None:
+        """As ``additions.add_or_verify``, for a client of transaction version 2 if partitions are added."""
+        ...
 
 
 class PendingVerification:
@@ -162,6 +186,7 @@ class TransactionVerification:
         tasks: Tasks,
         links: Links,
         coordinator: Callable[[str], NodeId | None],
+        own: OwnCoordinator,
         meters: VerificationMeters,
     ) -> None:
         """``coordinator`` returns the broker that coordinates a transactional id; None if there is none."""
@@ -170,6 +195,7 @@ class TransactionVerification:
         self._tasks = tasks
         self._links = links
         self._coordinator = coordinator
+        self._own = own
         self._meters = meters
         self._coordinators: dict[NodeId, _Coordinator] = {}
 
@@ -232,6 +258,8 @@ class TransactionVerification:
 
     async def _send(self, node: NodeId, parts: Sequence[_Part]) -> list[PartitionErrors]:
         """Send one request. Returns the errors of each of ``parts``."""
+        if self._own.is_asked(node):
+            return _errors_of(parts, await self._ask_own(parts))
         try:
             version = await self._links.version(node, ApiKey.ADD_PARTITIONS_TO_TXN)
             if version < FIRST_VERSION:
@@ -249,16 +277,26 @@ class TransactionVerification:
             code = ErrorCode(response.error_code)
             shown = ErrorCode.INVALID_TXN_STATE if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED else code
             return [_of_all(part, shown) for part in parts]
-        results = _results(response)
-        return [
-            {
-                partition: results.get(part.verification.transactional_id, {}).get(
-                    partition, ErrorCode.NETWORK_EXCEPTION
-                )
-                for partition in part.partitions
-            }
-            for part in parts
-        ]
+        return _errors_of(parts, _results(response))
+
+    async def _ask_own(self, parts: Sequence[_Part]) -> _Results:
+        """Ask the coordinator of this broker. Returns its results when all of them are there."""
+        transactions = _partitions_of(parts)
+        results: _Results = {}
+        complete: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def answered(transactional_id: str, errors: PartitionErrors) -> None:
+            results[transactional_id] = errors
+            if len(results) == len(transactions) and not complete.done():
+                complete.set_result(None)
+
+        for transactional_id, (verification, partitions) in transactions.items():
+            producer = ProducerIdAndEpoch(verification.producer_id, ProducerEpoch(verification.epoch))
+            done = partial(answered, transactional_id)
+            verify_only = not verification.operation.adds
+            self._own.add_or_verify(transactional_id, producer, partitions, done, verify_only=verify_only)
+        await complete
+        return results
 
     def _answer_all(self, part: _Part, error: ErrorCode) -> None:
         self._answer(part, _of_all(part, error))
@@ -289,26 +327,48 @@ def _next_request(coordinator: _Coordinator) -> list[_Part]:
     return taken
 
 
+def _partitions_of(parts: Sequence[_Part]) -> dict[str, tuple[PendingVerification, dict[TopicPartition, None]]]:
+    """By transactional id: a verification of the transaction, and the partitions of all of them."""
+    found: dict[str, tuple[PendingVerification, dict[TopicPartition, None]]] = {}
+    for part in parts:
+        _, partitions = found.setdefault(part.verification.transactional_id, (part.verification, {}))
+        partitions.update(dict.fromkeys(part.partitions))
+    return found
+
+
 def _transactions(parts: Sequence[_Part]) -> list[dict[str, object]]:
     """The transactions of a request."""
-    topics_of: dict[str, tuple[PendingVerification, dict[str, dict[int, None]]]] = {}
-    for part in parts:
-        _, topics = topics_of.setdefault(part.verification.transactional_id, (part.verification, {}))
-        for topic, index in part.partitions:
-            topics.setdefault(topic, {})[index] = None
     return [
         {
             "transactional_id": transactional_id,
             "producer_id": verification.producer_id,
             "producer_epoch": verification.epoch,
             "verify_only": not verification.operation.adds,
-            "topics": [{"name": topic, "partitions": list(indexes)} for topic, indexes in topics.items()],
+            "topics": [{"name": topic, "partitions": indexes} for topic, indexes in _by_topic(partitions).items()],
         }
-        for transactional_id, (verification, topics) in topics_of.items()
+        for transactional_id, (verification, partitions) in _partitions_of(parts).items()
     ]
 
 
-def _results(response: AddPartitionsToTxnResponse) -> dict[str, dict[TopicPartition, ErrorCode]]:
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        topics.setdefault(topic, []).append(index)
+    return topics
+
+
+def _errors_of(parts: Sequence[_Part], results: _Results) -> list[PartitionErrors]:
+    """The errors of each of ``parts``."""
+    return [
+        {
+            partition: results.get(part.verification.transactional_id, {}).get(partition, ErrorCode.NETWORK_EXCEPTION)
+            for partition in part.partitions
+        }
+        for part in parts
+    ]
+
+
+def _results(response: AddPartitionsToTxnResponse) -> _Results:
     return {
         str(transaction.transactional_id): {
             (str(topic.name), int(result.partition_index)): ErrorCode(result.partition_error_code)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from milena.broker.transactions import verification
+from milena.broker.transactions.additions import Added
 from milena.broker.transactions.meters import VerificationMeters
 from milena.broker.transactions.verification import Operation, PartitionErrors, TransactionVerification
 from milena.node.metrics import Metrics
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.protocol.types import NodeId, ProducerId, TopicPartition
+from milena.protocol.types import NodeId, ProducerId, ProducerIdAndEpoch, TopicPartition
 from milena.runtime.containment import Containment
 from tests.unit.broker.hand_clock import HandClock
 
@@ -53,6 +54,33 @@ def _result(transaction: dict[str, Any], error: ErrorCode) -> SimpleNamespace:
 
 
 @dataclass
+class Own:
+    """The coordinator of this broker, whose answers the test gives. It is asked if ``is_here`` is set."""
+
+    is_here: bool = False
+    asked: list[tuple[str, int, list[TopicPartition], bool, Added]] = field(default_factory=list)
+
+    def is_asked(self, node: NodeId) -> bool:
+        return self.is_here
+
+    def add_or_verify(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Mapping[TopicPartition, None],
+        done: Added,
+        *,
+        verify_only: bool,
+    ) -> None:
+        self.asked.append((transactional_id, producer.epoch, list(partitions), verify_only, done))
+
+    def answer(self, error: ErrorCode = ErrorCode.NONE) -> None:
+        """Give all partitions of the first question that is not answered this error."""
+        *_, partitions, _, done = self.asked.pop(0)
+        done(dict.fromkeys(partitions, error))
+
+
+@dataclass
 class Coordinators:
     """Links to brokers, whose answers the test gives; and the verifications of one broker."""
 
@@ -67,6 +95,7 @@ class Coordinators:
     tasks: list[asyncio.Task[object]] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     """The names of verifications whose result raises an error."""
+    own: Own = field(default_factory=Own)
 
     def __post_init__(self) -> None:
         self.contained = Containment(self.clock)
@@ -75,6 +104,7 @@ class Coordinators:
             self,  # type: ignore[arg-type]
             self,
             lambda _: self.node,
+            self.own,
             VerificationMeters(self.metrics),
         )
 
@@ -319,6 +349,49 @@ class TestErrors:
         world.ask("a")
         await world.run()
         assert world.results == {"a": {}} and world.sent == []
+
+
+class TestOwnCoordinator:
+    @pytest.mark.parametrize("operation", [Operation.GENERIC_ERROR, Operation.ADD_PARTITION])
+    async def test_it_is_asked_without_a_request(self, operation: Operation) -> None:
+        world = Coordinators(own=Own(is_here=True))
+        world.ask("a", ("t", 0), ("t", 1), epoch=3, operation=operation)
+        await world.run()
+        assert world.sent == [] and world.results == {}
+        [(*asked, _)] = world.own.asked
+        assert asked == ["tx", 3, [("t", 0), ("t", 1)], not operation.adds]
+        world.own.answer()
+        await world.run()
+        assert world.results == {"a": {}}
+
+    async def test_it_is_asked_once_at_a_time(self) -> None:
+        world = Coordinators(own=Own(is_here=True))
+        world.ask("a")
+        await world.run()
+        world.ask("b", ("t", 1))
+        world.ask("c", ("t", 2))
+        world.ask("d", transactional_id="other")
+        await world.run()
+        assert len(world.own.asked) == 1
+        world.own.answer()
+        await world.run()
+        assert [(one[0], one[2]) for one in world.own.asked] == [("tx", [("t", 1), ("t", 2)]), ("other", [("t", 0)])]
+        world.own.answer(ErrorCode.PRODUCER_FENCED)
+        world.own.answer()
+        await world.run()
+        fenced = ErrorCode.INVALID_PRODUCER_EPOCH
+        assert world.results == {"a": {}, "b": {("t", 1): fenced}, "c": {("t", 2): fenced}, "d": {}}
+
+    async def test_a_failure_is_a_network_error_and_is_reported(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fail(*_: object, **__: object) -> None:
+            raise ValueError("a mistake")
+
+        world = Coordinators(own=Own(is_here=True))
+        monkeypatch.setattr(world.own, "add_or_verify", fail)
+        world.ask("a")
+        await world.run()
+        assert world.results == {"a": {("t", 0): ErrorCode.NETWORK_EXCEPTION}}
+        assert world.contained.count == 1
 
 
 async def test_failures_and_times_are_measured(world: Coordinators) -> None:

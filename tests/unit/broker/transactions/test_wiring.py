@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from milena.broker.transaction_wiring import TransactionParts
+from milena.broker.transaction_wiring import OwnCoordinator, TransactionParts
 from milena.node.metadata.image import BrokerImage
 from milena.protocol.types import BrokerEpoch, NodeId
 
@@ -31,3 +32,11 @@ def test_requests_to_fenced_and_unregistered_brokers_are_given_up() -> None:
     parts = TransactionParts(unused, unused, unused, links)  # type: ignore[arg-type]
     parts.brokers_changed({NodeId(1): registered(1), NodeId(2): registered(2, fenced=True)})
     assert markers.kept == verifications.kept == {1}
+
+
+def test_the_own_coordinator_is_asked_with_a_request_while_there_are_fault_rules() -> None:
+    broker: Any = SimpleNamespace(node_id=NodeId(1), rules=SimpleNamespace(active=False))
+    own = OwnCoordinator(broker, Any)  # type: ignore[arg-type]
+    assert own.is_asked(NodeId(1)) and not own.is_asked(NodeId(2))
+    broker.rules.active = True
+    assert not own.is_asked(NodeId(1))

@@ -17,9 +17,11 @@ from milena.client.producer import Producer
 from milena.client.transactional import State, TransactionalProducer
 from milena.command_line.errors import UsageError
 from milena.command_line.options import CommandLine, Option, Positional, Values, key_value
-from milena.commands.client import BOOTSTRAP, run
+from milena.commands.client import BOOTSTRAP, explain, run
+from milena.commands.termination import until_terminated
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.compression import Codec
+from milena.runtime.printable import printable
 
 T = TypeVar("T")
 
@@ -77,8 +79,8 @@ async def produce(values: Values, codec: Codec, cluster: Cluster) -> int:
     if values.partition is not None:
         await check_partition(cluster, values.topic, values.partition)
     if values.transactional_id is not None:
-        await produce_in_transactions(values, TransactionalProducer(cluster, values.transactional_id, codec=codec))
-        return 0
+        producing = TransactionalProducer(cluster, values.transactional_id, codec=codec)
+        return await until_terminated(produce_in_transactions(values, producing))
     acks = ACKS[values.acks]
     producer = Producer(cluster, acks=acks, idempotent=acks == -1, codec=codec)
     try:
@@ -89,7 +91,7 @@ async def produce(values: Values, codec: Codec, cluster: Cluster) -> int:
 
 
 async def produce_in_transactions(values: Values, producer: TransactionalProducer) -> None:
-    """Send all lines and commit. After an error the open transaction is aborted. Raises KafkaError."""
+    """Send all lines and commit. After an error or a signal the open transaction is aborted. Raises KafkaError."""
 
     async def commit() -> None:
         await producer.commit()
@@ -100,6 +102,9 @@ async def produce_in_transactions(values: Values, producer: TransactionalProduce
         producer.begin()
         await send_lines(values, producer, commit)
         await producer.commit()
+    except asyncio.CancelledError:
+        await end_interrupted(producer)
+        raise
     except BaseException:
         if producer.state in (State.OPEN, State.MUST_ABORT):
             with suppress(KafkaError):  # the error that is raised explains more
@@ -107,6 +112,22 @@ async def produce_in_transactions(values: Values, producer: TransactionalProduce
         raise
     finally:
         await producer.close()
+
+
+async def end_interrupted(producer: TransactionalProducer) -> None:
+    """Abort the open transaction after a signal, or finish a commit that has begun, and print which."""
+    if producer.state is State.COMMITTING:
+        end, done = producer.commit, "committed, as it had begun"
+    elif producer.state in (State.OPEN, State.MUST_ABORT, State.ABORTING):
+        end, done = producer.abort, "aborted"
+    else:
+        return
+    try:
+        await end()
+    except KafkaError as error:
+        done = f"not ended, and times out: {explain(error)}"
+    said = printable(f"interrupted; the transaction of {producer.transactional_id} is {done}")
+    print(f"milena: {said}", file=sys.stderr)
 
 
 async def send_lines(

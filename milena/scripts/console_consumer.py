@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -15,6 +13,7 @@ from milena.client.cluster import Cluster, TopicView
 from milena.client.consumer import RESETS, ConsumedRecord, Consumer
 from milena.client.group_consumer import GroupConsumer
 from milena.commands.consume import COMMITTED, ISOLATION_LEVELS, UNCOMMITTED
+from milena.commands.termination import until_terminated
 from milena.protocol.errors import ErrorCode, KafkaError, retriable
 from milena.runtime.numbers import whole
 from milena.scripts.common.connection import BOOTSTRAP, COMMAND_CONFIG, SERVER, client_of, run, warn
@@ -93,7 +92,7 @@ class Output:
         sys.stdout.flush()
 
 
-Reading = Callable[[Found, Mapping[str, str], Output, Cluster], Awaitable[None]]
+Reading = Callable[[Found, Mapping[str, str], Output, Cluster], Coroutine[object, object, None]]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -205,23 +204,7 @@ async def consume(
     found: Found, properties: Mapping[str, str], output: Output, reading: Reading, cluster: Cluster
 ) -> int:
     """Read until the limit, the timeout or SIGTERM. Return the exit code: 0 also after the timeout, as in Kafka."""
-    reader = asyncio.current_task()
-    assert reader is not None
-    terminated = asyncio.Event()
-
-    def terminate() -> None:
-        terminated.set()
-        reader.cancel()
-
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
-    try:
-        await reading(found, properties, output, cluster)
-    except asyncio.CancelledError:
-        if not terminated.is_set():
-            raise
-        reader.uncancel()
-        return 128 + signal.SIGTERM
-    return 0
+    return await until_terminated(reading(found, properties, output, cluster))
 
 
 async def read(found: Found, properties: Mapping[str, str], output: Output, cluster: Cluster) -> None:

@@ -1,10 +1,15 @@
-"""What `milena transactions` and `milena produce --transactional-id` say about options that select nothing."""
+"""What `milena transactions` and `milena produce --transactional-id` say about options that select nothing, and what a
+signal does."""
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
+
 import pytest
 
-from milena.testing.local_cluster import LocalCluster
+from milena.testing.local_cluster import LIMIT, MILENA, LocalCluster
 from tests.wire.command import milena, refused
 
 STATES = "Empty, Ongoing, PrepareCommit, PrepareAbort, PrepareEpochFence, CompleteCommit, CompleteAbort"
@@ -39,3 +44,23 @@ def test_force_terminate_says_whether_a_transaction_was_open(cluster: LocalClust
     milena("produce", topic, "--transactional-id", topic, *server, stdin="one\n")
     said = milena("transactions", "force-terminate", topic, *server).out
     assert said == f"{topic}: no transaction was open, and the producer is fenced\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_aborts_the_transaction_of_a_producer(
+    cluster: LocalCluster, topic: str, number: signal.Signals
+) -> None:
+    server = ("-b", cluster.bootstrap)
+    milena("topic", "create", topic, *server)
+    command = [*MILENA, "produce", topic, "--transactional-id", topic, *server]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as producer:
+        assert producer.stdin is not None
+        producer.stdin.write("lost\n")
+        producer.stdin.flush()
+        assert milena("consume", topic, "--from-beginning", "--max", "1", *server).out == "lost\n"
+        producer.send_signal(number)
+        assert producer.wait(LIMIT) == 128 + number  # although its input is still open
+        assert producer.stderr is not None
+        assert producer.stderr.read() == f"milena: interrupted; the transaction of {topic} is aborted\n"
+    described = json.loads(milena("transactions", "describe", topic, "--json", *server).out)
+    assert described["state"] in ("PrepareAbort", "CompleteAbort")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, Literal
 
 import anyio
 from fastapi import HTTPException
@@ -14,9 +14,10 @@ from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, model_validator
 from milena.client.cluster import Cluster
 from milena.client.offsets import EARLIEST, LATEST, find_offset
 from milena.client.producer import Producer
-from milena.client.raw_reads import RawRecords, read_raw
+from milena.client.raw_reads import read_raw
 from milena.console.context import Number, Position, Strict, not_found
 from milena.console.model import Json
+from milena.console.outcomes import ABORTED, Outcomes, marker_of, outcomes_of
 from milena.protocol.records.batch import BatchView, CorruptBatch, iter_batches
 from milena.protocol.records.records import Record, iter_records, offset_of, timestamp_of
 
@@ -46,6 +47,11 @@ class Wanted(BaseModel):
     limit: int = Field(default=50, ge=1, le=MOST_RECORDS)
     max_bytes: int = Field(default=1 << 20, ge=1, le=MOST_BYTES)
     scan: int = Field(default=10_000, ge=1, le=MOST_SCANNED, description="records to examine in a search for a key")
+    isolation: Literal["read_uncommitted", "read_committed"] = Field(
+        default="read_uncommitted",
+        description="read_committed: up to the last stable offset, without records of aborted transactions",
+    )
+    markers: bool = Field(default=False, description="also control records, such as the markers of transactions")
 
     @model_validator(mode="after")
     def _one_of_each(self) -> Wanted:
@@ -54,6 +60,10 @@ class Wanted(BaseModel):
         if self.key is not None and self.key_base64 is not None:
             raise ValueError("key and key_base64 exclude each other")
         return self
+
+    @property
+    def is_committed(self) -> bool:
+        return self.isolation == "read_committed"
 
     @property
     def key_bytes(self) -> bytes | None:
@@ -92,33 +102,42 @@ class Reading:
     def is_full(self) -> bool:
         return min(self.left, self.bytes_left, self.scans_left) <= 0
 
-    def take(self, partition: int, offset: int, data: bytes) -> int:
+    def take(self, partition: int, offset: int, data: bytes, outcomes: Outcomes) -> int:
         """Add the wanted records of fetched batches from ``offset`` on, until the answer is full. Return the offset
-        after the last one examined. Raises HTTPException for records that cannot be read."""
-        try:
-            for batch in iter_batches(memoryview(data)):
+        after the last one examined. Raises CorruptBatch, ValueError."""
+        for batch in iter_batches(memoryview(data)):
+            outcome = outcomes.of(batch)
+            if self._wants(batch, outcome):
                 for found, record in _records_from(batch, offset):
                     if self.is_full:
                         return offset
-                    self._add(partition, found, batch, record)
+                    self._add(partition, found, batch, record, outcome)
                     offset = found + 1
-                offset = max(offset, batch.last_offset + 1)
-        except (CorruptBatch, ValueError) as error:
-            raise HTTPException(422, f"the records from offset {offset} on cannot be read: {error}") from None
+            offset = max(offset, batch.last_offset + 1)
         return offset
 
-    def _add(self, partition: int, offset: int, batch: BatchView, record: Record) -> None:
+    def _wants(self, batch: BatchView, outcome: str | None) -> bool:
+        if batch.is_control:
+            return self.wanted.markers
+        return outcome != ABORTED or not self.wanted.is_committed
+
+    def _add(self, partition: int, offset: int, batch: BatchView, record: Record, outcome: str | None) -> None:
         self.scans_left -= 1
         key = self.wanted.key_bytes
-        if key is not None and record.key != key:
+        if key is not None and (record.key != key or batch.is_control):
             return
         self.left -= 1
         self.bytes_left -= len(record.key or b"") + len(record.value or b"")
-        self.records.append(_as_json(partition, offset, batch, record))
+        shown = _as_json(partition, offset, batch, record)
+        if outcome is not None:
+            shown["transaction"] = {
+                "producer_id": batch.producer_id, "producer_epoch": batch.producer_epoch, "outcome": outcome,
+            }  # fmt: skip
+        self.records.append(shown)
 
 
 def _records_from(batch: BatchView, offset: int) -> Iterator[tuple[int, Record]]:
-    if not batch.is_control and batch.last_offset >= offset:
+    if batch.last_offset >= offset:
         for record in iter_records(batch, MOST_DECOMPRESSED):
             found = offset_of(batch, record)
             if found >= offset:
@@ -126,13 +145,16 @@ def _records_from(batch: BatchView, offset: int) -> Iterator[tuple[int, Record]]
 
 
 def _as_json(partition: int, offset: int, batch: BatchView, record: Record) -> Json:
+    is_control = batch.is_control
     return {
         "partition": partition,
         "offset": offset,
         "time_ms": timestamp_of(batch, record),
         "epoch": batch.leader_epoch,
-        "key": _shown(record.key),
-        "value": _shown(record.value),
+        "control": marker_of(batch) if is_control else None,
+        "transaction": None,
+        "key": None if is_control else _shown(record.key),
+        "value": None if is_control else _shown(record.value),
         "headers": [[name, _shown(value)] for name, value in record.headers],
         "cut": max(len(record.key or b""), len(record.value or b"")) > LONGEST_SHOWN,
     }
@@ -173,16 +195,17 @@ async def _read_partition(
     client: Cluster, topic: str, partition: int, offset: int, reading: Reading
 ) -> tuple[int, int]:
     """Return where to continue, and the high watermark."""
+    committed = reading.wanted.is_committed
     while True:
-        fetched = await _fetch(client, topic, partition, offset)
-        after = reading.take(partition, offset, fetched.data)
+        fetched = await read_raw(client, topic, partition, offset, committed=committed, max_bytes=FETCH_BYTES)
+        try:
+            outcomes = await outcomes_of(client, topic, partition, offset, fetched, FETCH_BYTES, committed=committed)
+            after = reading.take(partition, offset, fetched.data, outcomes)
+        except (CorruptBatch, ValueError) as error:
+            raise HTTPException(422, f"the records from offset {offset} on cannot be read: {error}") from None
         if after == offset or after >= fetched.end or reading.is_full:
             return after, fetched.high_watermark
         offset = after
-
-
-async def _fetch(client: Cluster, topic: str, partition: int, offset: int) -> RawRecords:
-    return await read_raw(client, topic, partition, offset, committed=False, max_bytes=FETCH_BYTES)
 
 
 async def produce(client: Cluster, topic: str, record: NewRecord) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from milena.steering.caller import NodeCommands
 from milena.testing.local_cluster import LocalCluster
 from milena.up import http_files
 from milena.up.layout import ClusterDir
+from tests.wire.hanging import UNVERIFIED, make_transactions
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -49,7 +50,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     started = LocalCluster.start(
         tmp_path_factory.mktemp("console"),
         brokers=3,
-        overrides=TIERED,
+        overrides=TIERED | UNVERIFIED,
         topics=["orders:6:3", "letters:1:1", "notes:1:1"],
         lab=True,
         options=["--console", "--http=0"],
@@ -248,6 +249,67 @@ def test_a_group_is_shown_with_its_member_and_its_lag(console: Console) -> None:
     page.get_by_role("row", name=re.compile("billing Stable")).wait_for()
 
 
+@pytest.fixture
+def transactions(cluster: LocalCluster, request: pytest.FixtureRequest) -> str:
+    """A topic with an ended, an ongoing and a hanging transaction, whose ids begin with its name."""
+    words = [word for word in re.split(r"[\W_]+", request.node.name) if word]
+    name = "-".join([*words[2:4], words[-1]])
+    thread = threading.Thread(target=make_transactions, args=(cluster.bootstrap, name))  # it needs an event loop
+    thread.start()
+    thread.join()
+    return name
+
+
+def test_a_hanging_transaction_is_marked_until_its_button_aborts_it(
+    console: Console, transactions: str, picture: Callable[[Page, str], None]
+) -> None:
+    page = console.view("transactions")
+    held = page.get_by_role("region", name="Partitions with open transactions")
+    row = held.get_by_role("row", name=re.compile(f"^{transactions}-0 "))
+    row.get_by_text("✗ hanging").wait_for()
+    assert held.get_by_role("row", name=re.compile(f"^{transactions}-1 ")).get_by_text("✗ hanging").count() == 0
+    picture(page, "console-transactions")
+    page.get_by_role("link", name=f"{transactions}-ongoing").first.click()
+    details = page.get_by_role("region", name=f"Transactional id {transactions}-ongoing")
+    details.get_by_role("row", name=re.compile(f"^{transactions}-1 ")).wait_for()
+    row.get_by_role("button", name=f"Abort the transaction in {transactions}-0").click()
+    row.wait_for(state="detached")
+    page.get_by_text("✓ Abort the transaction of producer id").wait_for()
+
+
+def test_force_terminate_ends_the_transaction_of_an_id_which_is_an_event(console: Console, transactions: str) -> None:
+    name = f"{transactions}-ongoing"
+    page = console.view(f"transactions?id={name}")
+    page.get_by_role("searchbox", name="Id").fill(transactions)
+    row = page.get_by_role("group", name="Table of transactional ids").get_by_role("row", name=re.compile(name))
+    row.get_by_text("▶ Ongoing").wait_for()
+    details = page.get_by_role("region", name=f"Transactional id {name}")
+    assert "Undo: nothing does." in details.inner_text()
+    details.get_by_role("button", name=f"Force-terminate {name}").click()
+    row.get_by_text("· Empty").wait_for()
+    page.get_by_role("combobox", name="State").select_option("CompleteCommit")
+    page.get_by_role("button", name="Search all ids").click()
+    page.get_by_text("1 of 1 ids found").wait_for()
+    page.keyboard.press("Escape")
+    page.evaluate("location.hash = '#/overview'")
+    page.get_by_label("Show").nth(1).select_option("transactions")
+    events = page.get_by_role("list", name="Events, newest first")
+    events.get_by_text(f"{name}: producer fenced by InitProducerId").wait_for()
+
+
+def test_records_say_what_became_of_their_transaction(console: Console, transactions: str) -> None:
+    page = console.view(f"records?topic={transactions}&partition=1")
+    rows = page.locator("table.record tbody tr")
+    rows.filter(has_text="▶ open").filter(has_text="ongoing").wait_for()
+    assert rows.count() == 3
+    assert "✓ committed" in rows.nth(0).inner_text()
+    assert "COMMIT marker" in rows.nth(1).inner_text()
+    page.get_by_label("Isolation").select_option("read_committed")
+    page.get_by_role("button", name="Read").click()
+    page.get_by_text("2 records").wait_for()
+    assert rows.filter(has_text="ongoing").count() == 0
+
+
 def test_segments_are_shown_with_their_lineage_once_they_are_copied(console: Console) -> None:
     admin = AdminClient({"bootstrap.servers": console.cluster.bootstrap})
     admin.create_topics([NewTopic("cold", 1, 3, config=TIERED_TOPIC)])["cold"].result(60)
@@ -337,6 +399,7 @@ def test_a_list_of_a_thousand_partitions_has_elements_for_those_in_view(console:
     page.get_by_role("region", name="Partition many-999").get_by_role("row", name=re.compile("^1 ")).wait_for()
 
 
+@pytest.mark.usefixtures("transactions")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_view_has_a_serious_finding_of_accessibility(
     console: Console, axe: Callable[[Page], list[str]], scheme: str

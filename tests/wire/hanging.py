@@ -8,6 +8,7 @@ from typing import Final
 from milena.client.admin import NewTopic, create_topics
 from milena.client.cluster import Cluster
 from milena.client.transactional import TransactionalProducer
+from milena.client.transactions import describe_transaction
 from milena.command_line.bootstrap import parse_addresses
 from milena.runtime.process import real_runtime
 
@@ -42,6 +43,10 @@ async def _make(bootstrap: str, name: str) -> None:
         producer.begin()
     await ended.send(name, b"ended", partition=1)
     await ended.commit()
+    attempt = 0
+    while (await describe_transaction(cluster, f"{name}-ended")).state != "CompleteCommit":  # the marker is written
+        await cluster.pause(attempt)
+        attempt += 1
     await ongoing.send(name, b"ongoing", partition=1)
     await hanging.send(name, b"hanging", partition=0, timestamp=LONG_AGO)
     cluster.close()

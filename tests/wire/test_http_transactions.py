@@ -16,12 +16,14 @@ from tests.wire.waiting import wait_until
 
 PATH = "/api/transactions"
 OPEN_TRANSACTION = 13
+KEPT = UNVERIFIED | {"log.retention.ms": "-1"}
+"""The record of a hanging transaction is old, and stays."""
 
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     folder = tmp_path_factory.mktemp("transactions")
-    with LocalCluster.start(folder, brokers=2, overrides=UNVERIFIED, options=["--http=0"]) as running:
+    with LocalCluster.start(folder, brokers=2, overrides=KEPT, options=["--http=0"]) as running:
         yield running
 
 
@@ -110,3 +112,23 @@ def test_force_terminate_aborts_and_its_transitions_are_events(http: HttpClient,
     again = http.ok(f"{PATH}/force-terminate", "POST", {"transactional_id": f"{name}-ongoing"})
     assert again["ok"]["aborted"] is False
     assert http.call(f"{PATH}/force-terminate", "POST", {"transactional_id": "unknown"}).status == 404
+
+
+def read(http: HttpClient, name: str, partition: int, options: str = "") -> list[Any]:
+    """The records of a partition: offset, type of a control record, and outcome of the transaction."""
+    found = http.ok(f"/api/topics/{name}/records?partition={partition}{options}")["records"]
+    return [(one["offset"], one["control"], (one["transaction"] or {}).get("outcome")) for one in found]
+
+
+def test_records_say_what_became_of_their_transaction(http: HttpClient, name: str) -> None:
+    assert read(http, name, 1) == [(0, None, "committed"), (2, None, "open")]
+    assert read(http, name, 1, "&markers=true")[1] == (1, "COMMIT", "committed")
+    assert read(http, name, 1, "&isolation=read_committed") == [(0, None, "committed")]
+    http.ok(f"{PATH}/force-terminate", "POST", {"transactional_id": f"{name}-ongoing"})
+    wait_until(lambda: leader(http, name, 1)[4] == 4, "the last stable offset does not move")
+    aborted = [(2, None, "aborted"), (3, "ABORT", "aborted")]
+    assert read(http, name, 1, "&markers=true")[2:] == aborted
+    assert read(http, name, 1, "&isolation=read_committed") == [(0, None, "committed")]
+    assert read(http, name, 0) == [(0, None, "open")]
+    http.ok(f"/api/topics/{name}/records", "POST", {"value": "plain", "partition": 0})
+    assert read(http, name, 0)[1:] == [(1, None, None)]

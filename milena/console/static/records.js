@@ -9,10 +9,13 @@ import { html, useState } from "./vendor/htm-preact.js";
 
 /** @typedef {import("./store.js").Store} Store */
 /** @typedef {import("./types.js").State} State */
-/** @typedef {{partition: number, offset: number, time_ms: number, key: string | null, value: string | null, headers: [string, string | null][], epoch: number, cut: boolean}} TopicRecord */
-/** @typedef {{by: string, value: string}} Search */
+/** @typedef {{partition: number, offset: number, time_ms: number, key: string | null, value: string | null, headers: [string, string | null][], epoch: number, cut: boolean, control: string | null, transaction: Transaction | null}} TopicRecord */
+/** @typedef {{producer_id: number, producer_epoch: number, outcome: "committed" | "aborted" | "open" | "unknown"}} Transaction */
+/** @typedef {{by: string, value: string, isolation: string}} Search */
 
 const PAGE = 50;
+const ISOLATIONS = { read_uncommitted: "read_uncommitted: all records", read_committed: "read_committed" };
+const OUTCOMES = { committed: "✓ committed", aborted: "✗ aborted", open: "▶ open", unknown: "◌ ended, not stable yet" };
 const FORMATS = { auto: "automatic", text: "text", json: "JSON", hex: "hex" };
 
 /** @param {{store: Store, parameters: Record<string, string>}} properties */
@@ -32,12 +35,12 @@ export function RecordsView({ store, parameters }) {
 function wanted(search, partition, from) {
   const given = search.value.trim();
   const by = search.by === "time" ? { time_ms: given && from === null ? Date.parse(given) : null } : search.by === "key" ? { key: given } : {};
-  return { partition, from: from ?? (search.by === "offset" ? given : null), ...by, limit: PAGE };
+  return { partition, from: from ?? (search.by === "offset" ? given : null), ...by, limit: PAGE, isolation: search.isolation, markers: String(search.by !== "key") };
 }
 
 /** @param {{topic: string, partition: number | null}} properties */
 function Reader({ topic, partition }) {
-  const [search, setSearch] = useState({ by: "offset", value: "" });
+  const [search, setSearch] = useState({ by: "offset", value: "", isolation: "read_uncommitted" });
   const [asked, setAsked] = useState(search);
   const [from, setFrom] = useState(/** @type {number | null} */ (null));
   const [format, setFormat] = useState("auto");
@@ -54,12 +57,14 @@ function Reader({ topic, partition }) {
   const records = /** @type {TopicRecord[]} */ (answer?.records ?? []);
   const next = partition === null ? undefined : answer?.next?.[partition];
   return html`<form class="bar" onSubmit=${submit} role="search">
-      <label>Search by <select value=${search.by} onChange=${(/** @type {any} */ event) => setSearch({ by: event.target.value, value: "" })}>
+      <label>Search by <select value=${search.by} onChange=${(/** @type {any} */ event) => setSearch({ ...search, by: event.target.value, value: "" })}>
         <option value="offset">offset</option><option value="time">time</option><option value="key">key</option></select></label>
       ${search.by === "time"
-        ? html`<label>From <input key="time" type="datetime-local" step="0.001" value=${search.value} onInput=${(/** @type {any} */ event) => setSearch({ by: "time", value: event.target.value })} /></label>`
+        ? html`<label>From <input key="time" type="datetime-local" step="0.001" value=${search.value} onInput=${(/** @type {any} */ event) => setSearch({ ...search, value: event.target.value })} /></label>`
         : html`<label>${search.by === "key" ? "Key" : "From"} <input key=${search.by} size="14" inputmode=${search.by === "offset" ? "numeric" : "text"} value=${search.value}
-            placeholder=${search.by === "offset" ? "the newest" : ""} onInput=${(/** @type {any} */ event) => setSearch({ by: search.by, value: event.target.value })} /></label>`}
+            placeholder=${search.by === "offset" ? "the first" : ""} onInput=${(/** @type {any} */ event) => setSearch({ ...search, value: event.target.value })} /></label>`}
+      <label>Isolation <select value=${search.isolation} onChange=${(/** @type {any} */ event) => setSearch({ ...search, isolation: event.target.value })}>
+        ${Object.entries(ISOLATIONS).map(([name, title]) => html`<option key=${name} value=${name}>${title}</option>`)}</select></label>
       <button>Read</button>
       <button type="button" disabled=${next === undefined || records.length === 0} onClick=${() => setFrom(next)}>Next ${PAGE}</button>
       <label>Format <select value=${format} onChange=${(/** @type {any} */ event) => setFormat(event.target.value)}>
@@ -72,16 +77,26 @@ function Reader({ topic, partition }) {
 /** @param {{records: TopicRecord[], format: string}} properties */
 function Table({ records, format }) {
   if (records.length === 0) return null;
+  const inTransactions = records.some((record) => record.transaction);
   return html`<div class="scroll" tabindex="0" role="group" aria-label="Table of records"><table class="record">
     <caption class="hidden-text">Records</caption>
-    <thead><tr>${["partition", "offset", "time (UTC)", "epoch", "key", "value", "headers"].map((title) => html`<th key=${title} scope="col">${title}</th>`)}</tr></thead>
-    <tbody>${records.map((record) => html`<tr key=${`${record.partition}-${record.offset}`}>
+    <thead><tr>${["partition", "offset", "time (UTC)", "epoch", ...(inTransactions ? ["transaction"] : []), "key", "value", "headers"].map((title) => html`<th key=${title} scope="col">${title}</th>`)}</tr></thead>
+    <tbody>${records.map((record) => html`<tr key=${`${record.partition}-${record.offset}`} class=${record.control ? "unchecked" : null}>
       <td class="number">${record.partition}</td><th scope="row" class="number">${record.offset}</th>
       <td title=${new Date(record.time_ms).toISOString()}>${clockTime(record.time_ms)}</td><td class="number">${record.epoch}</td>
-      <td class="code">${shown(record.key, format)}</td>
-      <td class="code">${shown(record.value, format)}${record.cut && html` <span class="warn">(cut)</span>`}</td>
+      ${inTransactions && html`<td>${outcome(record)}</td>`}
+      <td class="code">${record.control ? "" : shown(record.key, format)}</td>
+      <td class="code">${record.control ? `${record.control} marker` : shown(record.value, format)}${record.cut && html` <span class="warn">(cut)</span>`}</td>
       <td class="code">${record.headers.map(([name, value]) => `${name}: ${shown(value, format)}`).join("\n")}</td>
     </tr>`)}</tbody></table></div>`;
+}
+
+/** What became of the transaction of a record. @param {TopicRecord} record */
+function outcome({ control, transaction }) {
+  if (transaction === null) return "–";
+  const { outcome: how, producer_id: id, producer_epoch: epoch } = transaction;
+  const bad = how === "aborted" ? "bad" : how === "committed" ? "dim" : "warn";
+  return html`${!control && html`<span class=${bad}>${OUTCOMES[how]}</span> `}<span class="dim">producer ${id}, epoch ${epoch}</span>`;
 }
 
 /** Headers that were typed, one `name: value` a line. @param {string} text @returns {[string, string][]} */

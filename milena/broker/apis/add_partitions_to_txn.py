@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from milena.broker.transactions.additions import Added, add_or_verify
 from milena.broker.transactions.model import fenced_code
 from milena.node.api import RequestContext
+from milena.node.serving.repeats import Repeats
 from milena.protocol.cooperative import Cooperative, YieldBudget
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.features import EPOCH_BUMP_VERSION
@@ -78,6 +79,7 @@ def handle(
         if len(results) == len(additions):
             ctx.respond_fields(**_response(ctx, [results[index] for index in range(len(additions))]))
 
+    _limit_repeats(node, additions)
     budget = YieldBudget()
     for number, addition in enumerate(additions):
         _add(node, ctx, addition, partial(finished, number))
@@ -129,6 +131,15 @@ def _add(node: Needs, ctx: RequestContext, addition: _Addition, done: Added) -> 
         verify_only=addition.verify_only,
         client_version=EPOCH_BUMP_VERSION if ctx.version >= _BATCHED_SINCE else 0,
     )
+
+
+def _limit_repeats(node: Needs, additions: Sequence[_Addition]) -> None:
+    """Each addition writes a record with all partitions of its transaction. Raises KafkaError INVALID_REQUEST if the
+    request repeats a transactional id so often that it would write too much. Brokers name each one once."""
+    if len(additions) > 1:
+        repeats = Repeats()
+        for addition in additions:
+            repeats.note(addition.transactional_id, len(addition.partitions) + _size(node, addition))
 
 
 def _size(node: Needs, addition: _Addition) -> int:

@@ -14,7 +14,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from milena.broker.transactions.model import EXHAUSTED_EPOCH, NO_PARTITIONS, NO_TIME, PREPARED, SETTLED, Transaction
+from milena.broker.transactions.model import EXHAUSTED_EPOCH, NO_TIME, PREPARED, SETTLED, Transaction
+from milena.broker.transactions.partitions import NO_PARTITIONS
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.features import EPOCH_BUMP_VERSION
 from milena.protocol.invariants import BrokenInvariant
@@ -135,7 +136,7 @@ def add_partitions(
     following = replace(
         present,
         state=TransactionState.ONGOING,
-        partitions={**present.partitions, **dict.fromkeys(partitions)},
+        partitions=present.partitions.adding(partitions),
         start_ms=now_ms if present.state in SETTLED else present.start_ms,
         update_ms=now_ms,
         client_version=client_version,
@@ -314,7 +315,7 @@ def _fits(present: Transaction, following: Transaction) -> bool:
             return (
                 following.producer == present.producer
                 and following.timeout_ms == present.timeout_ms
-                and following.partitions.keys() >= present.partitions.keys()
+                and following.partitions.includes(present.partitions)
             )
         case TransactionState.PREPARE_COMMIT | TransactionState.PREPARE_ABORT:
             bumped = following.producer_id == present.producer_id and following.epoch - present.epoch in (0, 1)

@@ -16,11 +16,11 @@ fences a producer and aborts its transaction in one step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Final, TypeAlias
 
+from milena.broker.transactions.partitions import NO_PARTITIONS, TransactionPartitions
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records.transaction_records import TransactionState
 from milena.protocol.types import (
@@ -30,7 +30,6 @@ from milena.protocol.types import (
     ProducerEpoch,
     ProducerId,
     ProducerIdAndEpoch,
-    TopicPartition,
 )
 
 NO_TIME: Final = -1
@@ -38,10 +37,6 @@ EXHAUSTED_EPOCH: Final = ProducerEpoch(LAST_PRODUCER_EPOCH - 1)
 """The last epoch that a client gets: after it the transactional id gets another producer id."""
 NO_TIMEOUT: Final = 2**31 - 1
 """The timeout of a transaction with two-phase commit, which is never aborted by the coordinator (KIP-939)."""
-
-Partitions: TypeAlias = Mapping[TopicPartition, None]
-"""Partitions in the order in which they were added. Never changed: a state and its successor may share one."""
-NO_PARTITIONS: Final[Partitions] = MappingProxyType({})
 
 
 PREPARED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
@@ -80,7 +75,7 @@ class Transaction:
     """The time of the last transition."""
     start_ms: int = NO_TIME
     """The time at which the first partition of the present or last transaction was added."""
-    partitions: Partitions = field(default_factory=lambda: NO_PARTITIONS)
+    partitions: TransactionPartitions = field(default_factory=lambda: NO_PARTITIONS)
     last_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
     """The epoch before the last bump, with which a client may repeat its request. It is not in the log."""
     previous_producer_id: ProducerId = NO_PRODUCER_ID

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from milena.broker.transactions.model import NO_PARTITIONS, Partitions, Transaction
+from milena.broker.transactions.model import Transaction
+from milena.broker.transactions.partitions import NO_PARTITIONS, TransactionPartitions
 from milena.protocol.records import transaction_records as records
 from milena.protocol.records.records import BatchBuilder
 from milena.protocol.records.transaction_records import TransactionState
@@ -44,12 +45,10 @@ def _encoded(transaction: Transaction, version: int) -> bytes:
     return records.encode_transaction_value(value, 1 if version >= TAGGED_SINCE else 0)
 
 
-def _by_topic(partitions: Partitions) -> tuple[records.TransactionLogPartitions, ...]:
-    indices: dict[str, list[int]] = {}
-    for topic, index in partitions:
-        indices.setdefault(topic, []).append(index)
+def _by_topic(partitions: TransactionPartitions) -> tuple[records.TransactionLogPartitions, ...]:
     return tuple(
-        records.TransactionLogPartitions(topic=topic, partition_ids=tuple(found)) for topic, found in indices.items()
+        records.TransactionLogPartitions(topic=topic, partition_ids=tuple(indices))
+        for topic, indices in partitions.by_topic.items()
     )
 
 
@@ -79,7 +78,9 @@ class Restorer:
         )
 
 
-def _partitions(value: records.TransactionLogValue) -> Partitions:
-    return {
-        (one.topic, index): None for one in value.transaction_partitions or () for index in one.partition_ids
-    } or NO_PARTITIONS
+def _partitions(value: records.TransactionLogValue) -> TransactionPartitions:
+    by_topic: dict[str, dict[int, None]] = {}
+    for one in value.transaction_partitions or ():
+        if one.partition_ids:
+            by_topic.setdefault(one.topic, {}).update(dict.fromkeys(one.partition_ids))
+    return TransactionPartitions(by_topic) if by_topic else NO_PARTITIONS

@@ -351,6 +351,7 @@ def _array(element: Form, flexible: bool, nullable: bool, struct: StructCodec | 
     read_count = Reader.compact_array if flexible else Reader.array
     write_count = Writer.compact_array if flexible else Writer.array
     read_element, write_element, build_element, *_ = element
+    all_at_once = element is _INT32[0]  # the partitions of a topic may be many
 
     def begin_read(reader: Reader) -> int | None:
         count = read_count(reader)
@@ -362,7 +363,9 @@ def _array(element: Form, flexible: bool, nullable: bool, struct: StructCodec | 
 
     def read(reader: Reader) -> tuple[object, ...] | None:
         count = begin_read(reader)
-        return None if count is None else tuple([read_element(reader) for _ in range(count)])
+        if count is None:
+            return None
+        return reader.int32s(count) if all_at_once else tuple([read_element(reader) for _ in range(count)])
 
     def begin_write(writer: Writer, value: Sequence[object] | None) -> bool:
         if value is None and not nullable:
@@ -370,8 +373,12 @@ def _array(element: Form, flexible: bool, nullable: bool, struct: StructCodec | 
         write_count(writer, -1 if value is None else len(value))
         return bool(value)
 
-    def write(writer: Writer, value: Sequence[object]) -> None:
-        if begin_write(writer, value):
+    def write(writer: Writer, value: Sequence[Any]) -> None:
+        if not begin_write(writer, value):
+            return
+        if all_at_once:
+            writer.int32s(value)
+        else:
             for item in value:
                 write_element(writer, item)
 

@@ -36,6 +36,15 @@ def test_unsigned_varints_are_read_back(value: int) -> None:
     reader.expect_end()
 
 
+@given(st.lists(INT32))
+def test_numbers_that_are_written_at_once_have_the_same_bytes(values: list[int]) -> None:
+    data = written("int32s", values)
+    assert data == b"".join(written("int32", value) for value in values)
+    assert Reader(data).int32s(len(values)) == tuple(values)
+    with pytest.raises(DecodeError):
+        Reader(data).int32s(len(values) + 1)
+
+
 @given(INT32)
 def test_signed_varints_are_zigzag(value: int) -> None:
     data = written("varint", value)

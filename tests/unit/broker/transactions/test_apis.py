@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from milena.broker.transactions.shard import COMPLETION_SECONDS
+from milena.node.serving.repeats import MAX_REPEATED
 from milena.protocol.cooperative import ELEMENTS_PER_YIELD
 from milena.protocol.errors import ErrorCode
 from milena.protocol.records.transaction_records import TransactionState
@@ -181,6 +182,20 @@ def test_other_work_runs_between_additions_to_a_large_transaction(coordinated: C
     large = one("x", 1_000, 0, *range(ELEMENTS_PER_YIELD), topic="many")
     small = [one("x", 1_000, 0, ELEMENTS_PER_YIELD + number, topic="many") for number in range(3)]
     assert coordinated.steps(large, *small) == 6
+
+
+def test_a_request_that_adds_to_one_large_transaction_too_often_is_refused(coordinated: Coordinated) -> None:
+    """Each addition writes all partitions of the transaction."""
+    coordinated.bench.topic("wide", *[led_by(ME)] * 1_000)
+    coordinated.init("x")
+    coordinated.add_batch(one("x", 1_000, 0, *range(999), topic="wide"))
+    small = one("x", 1_000, 0, 999, topic="wide")
+    most = 1 + MAX_REPEATED // 1_000  # the first addition is not counted
+    end = coordinated.partition.online_log.log_end_offset
+    assert coordinated.add_batch(*[small] * (most + 1)).response.error_code == ErrorCode.INVALID_REQUEST
+    assert coordinated.partition.online_log.log_end_offset == end, "nothing is written"
+    added_once = coordinated.add_batch(*[small] * most).response.results_by_transaction
+    assert {error for found in added_once for _, _, error in errors_of(found.topic_results)} == {NONE}
 
 
 def test_other_work_runs_between_long_ids(coordinated: Coordinated) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from milena.broker.transactions import decisions
 from milena.broker.transactions.model import NO_TIMEOUT, Transaction
+from milena.broker.transactions.partitions import NO_PARTITIONS
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.records.transaction_records import TransactionState
@@ -94,7 +95,7 @@ def test_a_producer_that_starts_again_gets_the_next_epoch(state: TransactionStat
     result = init(transaction(state, start_ms=100))
     assert fields(result) == (EMPTY, 7, 4, -1)
     assert isinstance(result, Transaction)
-    assert (result.start_ms, result.timeout_ms, result.partitions) == (-1, 5_000, {})
+    assert (result.start_ms, result.timeout_ms, result.partitions) == (-1, 5_000, NO_PARTITIONS)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +136,7 @@ def test_a_producer_that_starts_while_its_transaction_is_open_aborts_it_with_the
     result = init(opened)
     assert fields(result) == (PREPARE_ABORT, 7, 4, 3)
     assert isinstance(result, Transaction)
-    assert (result.partitions, result.start_ms, result.client_version) == ({A: None}, 400, 2)
+    assert (result.partitions, result.start_ms, result.client_version) == (NO_PARTITIONS.adding([A]), 400, 2)
     # Below transaction version 2 the last epoch is forgotten: the former producer cannot continue.
     result = init(opened, version=1)
     assert fields(result) == (PREPARE_ABORT, 7, 4, -1)
@@ -278,7 +279,7 @@ def test_a_repeated_end_of_the_former_producer_id_gets_the_new_id() -> None:
 def test_an_abort_without_partitions_begins_and_ends_a_transaction() -> None:
     result = end(transaction(COMMITTED, start_ms=100), commit=False)
     assert isinstance(result, Transaction)
-    assert (result.start_ms, result.partitions) == (NOW, {})
+    assert (result.start_ms, result.partitions) == (NOW, NO_PARTITIONS)
 
 
 def test_the_last_epoch_ends_with_the_id_after_it() -> None:
@@ -296,7 +297,7 @@ def test_the_last_epoch_ends_with_the_id_after_it() -> None:
 def test_a_completed_transaction_has_no_partitions() -> None:
     completed = decisions.complete(transaction(PREPARE_ABORT, A, start_ms=100), now_ms=NOW)
     assert fields(completed) == (ABORTED, 7, 3, -1)
-    assert (completed.partitions, completed.start_ms, completed.update_ms) == ({}, 100, NOW)
+    assert (completed.partitions, completed.start_ms, completed.update_ms) == (NO_PARTITIONS, 100, NOW)
 
 
 def test_a_fenced_producer_of_the_last_epoch_keeps_it() -> None:

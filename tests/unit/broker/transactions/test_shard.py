@@ -9,6 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from milena.broker.transactions.model import EXHAUSTED_EPOCH, NO_TIMEOUT
+from milena.broker.transactions.partitions import NO_PARTITIONS
 from milena.broker.transactions.shard import IDS_PER_YIELD, PREPARED_PER_TURN, RETRY_SECONDS
 from milena.protocol.cooperative import run_now
 from milena.protocol.errors import ErrorCode
@@ -117,7 +118,7 @@ def test_a_prepared_transaction_is_completed_after_its_markers(world: World) -> 
     done()
     completed = world.shard.get("x")
     assert completed is not None
-    assert (completed.state, completed.partitions) == (COMMITTED, {})
+    assert (completed.state, completed.partitions) == (COMMITTED, NO_PARTITIONS)
     assert not world.shard.is_busy("x")
 
 

@@ -9,6 +9,7 @@ from milena.broker.transactions.census import counted
 from milena.broker.transactions.decisions import NoProducerIds
 from milena.broker.transactions.loading import load
 from milena.broker.transactions.model import Transaction
+from milena.broker.transactions.partitions import NO_PARTITIONS
 from milena.broker.transactions.shard import Shard
 from milena.broker.transactions.transition_log import TransitionLog
 from milena.protocol.cooperative import run_now
@@ -48,7 +49,7 @@ def transaction(
         state,
         update_ms,
         start_ms,
-        dict.fromkeys(partitions),
+        NO_PARTITIONS.adding(partitions),
         ProducerEpoch(last_epoch),
         ProducerId(previous),
         ProducerId(following),

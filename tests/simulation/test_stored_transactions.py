@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
+from structlog.testing import capture_logs
 
 from milena.client import admin
 from milena.client.cluster import Cluster
@@ -14,6 +15,8 @@ from milena.client.consumer import Consumer
 from milena.lab.cluster import SimulatedCluster, host_of, start_cluster
 from milena.lab.world.world import World, simulate
 from milena.protocol.errors import ErrorCode
+from milena.protocol.records.records import Record, build_batch
+from milena.protocol.types import ProducerEpoch, ProducerId
 from milena.storage.log.unified_log import UnifiedLog
 from tests.simulation.moved_logs import fill, move, other_than
 from tests.simulation.steps import DIRS, OF_BROKERS, QUICK, directory_of, seeds, until
@@ -303,6 +306,45 @@ def test_an_open_transaction_stops_copies_and_local_retention() -> None:
         assert await committed(client, cluster) == load.committed
 
     with_tier(scenario)
+
+
+def test_a_transaction_that_hangs_for_an_hour_is_reported_and_its_backlog_is_measured() -> None:
+    """Its coordinator does not know it: without verification a late batch has begun it (KAFKA-14402)."""
+
+    async def scenario(cluster: SimulatedCluster, client: Cluster) -> None:
+        load, log, value = await interleaved(client, 1), log_of(cluster), cluster.brokers[1].metrics.value
+        await load.run(20)
+        first = log.log_end_offset
+        late = build_batch(
+            [Record(0, 0, None, b"late")],
+            base_timestamp=cluster.brokers[1].runtime.clock.time_ms(),
+            transactional=True,
+            producer_id=ProducerId(7_777),
+            producer_epoch=ProducerEpoch(0),
+            base_sequence=0,
+        )
+        cluster.brokers[1].partitions.get_for_write("t", 0).append(memoryview(bytearray(late)), 1)
+        await load.run(100)
+        await load.finish()
+        with capture_logs() as lines:
+            await asyncio.sleep(3_600)
+        (warning,) = [line for line in lines if line["event"] == "transaction open for too long"]
+        assert (warning["topic"], warning["partition"], warning["producer_id"]) == ("t", 0, 7_777)
+        assert warning["first_offset"] == first == log.last_stable_offset
+        assert 1_200 <= warning["seconds_since_last_batch"] <= 1_300
+        assert max(end for _, end in finished(cluster)) < first and log.local_log_start_offset <= first
+        assert value("kafka_server_replicamanager_partitionswithlatetransactionscount") == 1
+        held_back = log.log_end_offset - first
+        assert value("kafka_cluster_partition_laststableoffsetlag", topic="t", partition="0") == held_back > 100
+        assert value("kafka_server_brokertopicmetrics_remotecopylagbytes", topic="t") > 700
+        assert await write_marker(client, 1, 7_777, 0) is ErrorCode.NONE
+        await until(lambda: max(end for _, end in finished(cluster)) > first and log.local_log_start_offset > first, 60)
+        assert value("kafka_server_replicamanager_partitionswithlatetransactionscount") == 0
+        assert value("kafka_cluster_partition_laststableoffsetlag", topic="t", partition="0") == 0
+        await until(lambda: value("kafka_server_brokertopicmetrics_remotecopylagbytes", topic="t") == 0, 60)
+        assert await committed(client, cluster) == load.committed
+
+    with_tier(scenario, transaction_partition_verification_enable=False)
 
 
 def test_a_follower_that_begins_in_the_tier_knows_the_open_transactions() -> None:

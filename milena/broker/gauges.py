@@ -82,7 +82,22 @@ def register_gauges(node: Measured) -> None:
     """Register all gauges of ``node`` in its metrics."""
     _register_uncompacted(node)
     _register_producers(node)
-    gauge, partitions, purgatory = node.metrics.gauge, node.partitions, node.purgatory
+    _register_replicas(node)
+    hosted = Objects(lambda: node.partitions, _labels)
+    _register_partition_gauges(node.metrics, hosted)
+    _register_log_gauges(node.metrics, hosted)
+    _register_group_gauges(node)
+    register_applied(node.metrics, lambda: node.image, node.runtime.clock)
+    if node.logs.cleaner.enabled:
+        _register_cleaner_gauges(node.metrics, node.logs)
+    _register_state(node)
+    _register_fetch_sessions(node)
+    _register_waiting(node)
+
+
+def _register_replicas(node: Measured) -> None:
+    """Kafka's ``kafka.server:type=ReplicaManager``."""
+    gauge, partitions = node.metrics.gauge, node.partitions
     manager = "kafka_server_replicamanager"
     gauge(f"{manager}_partitioncount", lambda: len(partitions), "Replicas hosted here.")
     gauge(
@@ -115,17 +130,17 @@ def register_gauges(node: Measured) -> None:
         lambda: sum(partition.is_leader and _is_reassigned(node, partition) for partition in partitions),
         "Partitions led here to which replicas are added, or from which they are removed.",
     )
-    hosted = Objects(lambda: node.partitions, _labels)
-    _register_partition_gauges(node.metrics, hosted)
-    _register_log_gauges(node.metrics, hosted)
-    _register_group_gauges(node)
-    register_applied(node.metrics, lambda: node.image, node.runtime.clock)
-    if node.logs.cleaner.enabled:
-        _register_cleaner_gauges(node.metrics, node.logs)
-    gauge(
+
+
+def _register_state(node: Measured) -> None:
+    node.metrics.gauge(
         "kafka_server_kafkaserver_brokerstate", lambda: node.state, "0 not running, 1 starting, 2 recovery, 3 running."
     )
-    cache = "kafka_server_fetchsessioncache"
+
+
+def _register_fetch_sessions(node: Measured) -> None:
+    """Kafka's ``kafka.server:type=FetchSessionCache``."""
+    gauge, cache = node.metrics.gauge, "kafka_server_fetchsessioncache"
     gauge(f"{cache}_numincrementalfetchsessions", lambda: len(node.sessions), "Incremental fetch sessions.")
     gauge(
         f"{cache}_numincrementalfetchpartitionscached",
@@ -137,12 +152,15 @@ def register_gauges(node: Measured) -> None:
         lambda: node.sessions.evictions,
         "Sessions that were evicted in favor of others.",
     )
-    gauge(
+
+
+def _register_waiting(node: Measured) -> None:
+    node.metrics.gauge(
         "kafka_server_delayedoperationpurgatory_numdelayedoperations",
-        lambda: len(purgatory),
+        lambda: len(node.purgatory),
         "Fetches and produces that wait.",
     )
-    gauge(
+    node.metrics.gauge(
         "kafka_log_logmanager_offlinelogdirectorycount",
         lambda: len(node.logs.offline_dirs),
         "Log directories that cannot be used.",

@@ -46,7 +46,6 @@ from milena.broker.replica.partitions import PartitionSet
 from milena.broker.replica.replication import Replication
 from milena.broker.replica.replication_quotas import ReplicationQuotas
 from milena.broker.transaction_wiring import transaction_parts
-from milena.broker.transactions.late import LateTransactions
 from milena.broker.waiting.purgatory import Purgatory
 from milena.config.node_config import NodeConfig
 from milena.config.tiered_rules import compacts_tier
@@ -108,14 +107,12 @@ class Broker:
         self.configs.on_change(self._config_changed)
         self.meters = BrokerMeters(self.metrics)
         self.quotas = ReplicationQuotas(runtime.clock, config, self.metrics)
-        slots = config.get_int("max.incremental.fetch.session.cache.slots")
-        self.sessions = FetchSessions(runtime.clock, runtime.random, slots)
+        self.sessions = self._new_fetch_sessions(config)
         self.metadata_answers = AnswerCache()
         self.api_versions = self._new_api_versions(config)
         self.fetch_max_bytes = config.get_int("fetch.max.bytes")
         self.selects_replicas = config.get_str_or_none("replica.selector.class") is not None
-        self.logs = LogManager(runtime, config, self._directory_failed)
-        self.logs.set_listeners(start_moved=self._log_start_moved, synced=self._log_synced)
+        self.logs = self._new_log_manager(config)
         name_of = uuid_namer(lambda: self.image.topics_by_id)
         self.rules = rules or Rules(runtime.clock, name_of, runtime.random, self.sessions.partitions_of)
         self.server = self._new_server(config, self.rules, apis or broker_apis(config))
@@ -136,9 +133,7 @@ class Broker:
         self.groups = group_coordinator(runtime, self._tasks, work, config, self._metadata, lambda: self.own_changes)
         self._transactions = parts = transaction_parts(self, self._tasks)
         self.transactions, self.markers, self.verification = parts.coordinator, parts.markers, parts.verification
-        self.late_transactions = LateTransactions(
-            self.partitions, runtime.clock, config.get_int("transaction.max.timeout.ms"), self.client_log
-        )
+        self.late_transactions = parts.late
         self._assigner = DirectoryAssigner(self.controller, runtime.clock, self.node_id, lambda: self.lifecycle.epoch)
         self.expected_followers = ExpectedFollowers(runtime.clock, self.purgatory, self.node_id)
         self.fetchers = self._new_fetchers(config)
@@ -159,6 +154,15 @@ class Broker:
             identity=lambda: (self.cluster_id, self.node_id),
             controller=lambda: self.controller.served,
         )
+
+    def _new_log_manager(self, config: NodeConfig) -> LogManager:
+        logs = LogManager(self.runtime, config, self._directory_failed)
+        logs.set_listeners(start_moved=self._log_start_moved, synced=self._log_synced)
+        return logs
+
+    def _new_fetch_sessions(self, config: NodeConfig) -> FetchSessions:
+        slots = config.get_int("max.incremental.fetch.session.cache.slots")
+        return FetchSessions(self.runtime.clock, self.runtime.random, slots)
 
     def _new_controller_link(self, purpose: str) -> ControllerLink:
         """Create a connection to the controller. Heartbeats and AlterPartition have their own, as in Kafka, so that a
@@ -332,8 +336,7 @@ class Broker:
         await self._applier.wait_applied()
         self.logs.start(self._tasks)
         self.groups.start()
-        self.transactions.start()
-        self.late_transactions.start(self._tasks)
+        self._transactions.start(self._tasks)
         lifecycle.ready_to_unfence()
         await lifecycle.unfenced.wait()
         self.server.serve()

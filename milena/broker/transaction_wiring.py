@@ -11,6 +11,7 @@ from milena.broker.transactions.additions import Added, add_or_verify
 from milena.broker.transactions.batch_verification import BrokerVerification
 from milena.broker.transactions.coordinator import Markers, TransactionCoordinator
 from milena.broker.transactions.gauges import register_gauges
+from milena.broker.transactions.late import LateTransactions
 from milena.broker.transactions.markers import MarkerSender
 from milena.broker.transactions.meters import VerificationMeters
 from milena.broker.transactions.model import TransactionSettings
@@ -22,17 +23,21 @@ from milena.runtime.tasks import Tasks
 
 if TYPE_CHECKING:
     from milena.broker.controller_link.producer_ids import ProducerIds
+    from milena.broker.replica.partitions import PartitionSet
     from milena.config.node_config import NodeConfig
     from milena.node.metadata.image import BrokerImage, MetadataImage
     from milena.node.metrics import Metrics
     from milena.node.rules.rules import Rules
     from milena.node.serving.scheduler import Scheduler
     from milena.runtime.context import Runtime
+    from milena.runtime.limited_log import LimitedLog
 
 
 class Hosting(Protocol):
     """What the parts use of their broker."""
 
+    @property
+    def client_log(self) -> LimitedLog: ...
     @property
     def config(self) -> NodeConfig: ...
     @property
@@ -41,6 +46,8 @@ class Hosting(Protocol):
     def metrics(self) -> Metrics: ...
     @property
     def node_id(self) -> NodeId: ...
+    @property
+    def partitions(self) -> PartitionSet: ...
     @property
     def producer_ids(self) -> ProducerIds: ...
     @property
@@ -58,7 +65,13 @@ class TransactionParts:
     coordinator: TransactionCoordinator
     markers: MarkerSender
     verification: BrokerVerification
+    late: LateTransactions
     links: tuple[BrokerLinks, ...]
+
+    def start(self, tasks: Tasks) -> None:
+        """Begin the checks of open transactions."""
+        self.coordinator.start()
+        self.late.start(tasks)
 
     def stop(self) -> None:
         """Answer the requests that wait for a record of ``__transaction_state``."""
@@ -116,7 +129,9 @@ def transaction_parts(broker: Hosting, tasks: Tasks) -> TransactionParts:
     coordinator = _coordinator(broker, tasks, markers)
     register_gauges(broker.metrics, coordinator, markers)
     verification = _verification(broker, tasks, verification_links, coordinator)
-    return TransactionParts(coordinator, markers, verification, (marker_links, verification_links))
+    longest = broker.config.get_int("transaction.max.timeout.ms")
+    late = LateTransactions(broker.partitions, broker.runtime.clock, longest, broker.client_log)
+    return TransactionParts(coordinator, markers, verification, late, (marker_links, verification_links))
 
 
 def _links(broker: Hosting, purpose: str) -> BrokerLinks:

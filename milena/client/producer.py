@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypedDict, Unpack
 
 from milena.client.batches import Lane, PendingBatch, Produced
 from milena.client.cluster import Cluster
@@ -41,6 +41,16 @@ MAYBE_WRITTEN: Final = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,  # also when the sync fails that follows the write
     }
 )
+
+
+class RecordFields(TypedDict, total=False):
+    """What a record may have beside its topic and value. Without a partition, that of its key, or any; without a
+    timestamp (ms), that of the call."""
+
+    key: bytes | None
+    partition: int | None
+    headers: Sequence[Header]
+    timestamp: int | None
 
 
 class OutcomeUnknown(KafkaError):
@@ -83,19 +93,9 @@ class Producer:
         self._buffered = 0
         self._progress = asyncio.Event()
 
-    async def send(
-        self,
-        topic: str,
-        value: bytes | None,
-        *,
-        key: bytes | None = None,
-        partition: int | None = None,
-        headers: Sequence[Header] = (),
-        timestamp: int | None = None,
-    ) -> Produced:
+    async def send(self, topic: str, value: bytes | None, **fields: Unpack[RecordFields]) -> Produced:
         """Send one record and wait for it. Raises KafkaError, for example OutcomeUnknown."""
-        future = await self.enqueue(topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp)
-        return await future
+        return await (await self.enqueue(topic, value, **fields))
 
     async def enqueue(
         self,

@@ -15,22 +15,21 @@ TransactionManager).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, Unpack
 
 from milena.client.attempts import COORDINATOR_LOST, Attempts, Next
 from milena.client.batches import Produced
 from milena.client.cluster import BrokerView, Cluster
 from milena.client.identities import identity_of
 from milena.client.membership import GROUP_KEY, TRANSACTION_KEY, GroupMetadata, by_topic, coordinator_of
-from milena.client.producer import BATCH_BYTES, OutcomeUnknown, Producer
+from milena.client.producer import BATCH_BYTES, OutcomeUnknown, Producer, RecordFields
 from milena.node.links.outgoing import Channel, ChannelError
 from milena.protocol.api_keys import ApiKey
 from milena.protocol.errors import ErrorCode, KafkaError, retriable
 from milena.protocol.features import TRANSACTION_VERSION
 from milena.protocol.records.compression import Codec
-from milena.protocol.records.record_cursor import Header
 from milena.protocol.requests import messages
 from milena.protocol.types import (
     NO_PRODUCER,
@@ -165,35 +164,16 @@ class TransactionalProducer:
         self._require("begin", State.READY)
         self.state = State.OPEN
 
-    async def send(
-        self,
-        topic: str,
-        value: bytes | None,
-        *,
-        key: bytes | None = None,
-        partition: int | None = None,
-        headers: Sequence[Header] = (),
-        timestamp: int | None = None,
-    ) -> Produced:
+    async def send(self, topic: str, value: bytes | None, **fields: Unpack[RecordFields]) -> Produced:
         """As ``Producer.send``, in the transaction."""
-        future = await self.enqueue(topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp)
-        return await future
+        return await (await self.enqueue(topic, value, **fields))
 
     async def enqueue(
-        self,
-        topic: str,
-        value: bytes | None,
-        *,
-        key: bytes | None = None,
-        partition: int | None = None,
-        headers: Sequence[Header] = (),
-        timestamp: int | None = None,
+        self, topic: str, value: bytes | None, **fields: Unpack[RecordFields]
     ) -> asyncio.Future[Produced]:
         """As ``Producer.enqueue``, in the transaction."""
         self._require("send", State.OPEN)
-        return await self._producer.enqueue(
-            topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp
-        )
+        return await self._producer.enqueue(topic, value, **fields)
 
     async def send_offsets(
         self, offsets: Mapping[TopicPartition, int], group: GroupMetadata, metadata: str = ""

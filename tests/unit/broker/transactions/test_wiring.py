@@ -29,7 +29,7 @@ def registered(broker: int, *, fenced: bool = False) -> BrokerImage:
 def test_requests_to_fenced_and_unregistered_brokers_are_given_up() -> None:
     markers, verifications, unused = HandLinks(), HandLinks(), Any
     links: Any = (markers, verifications)
-    parts = TransactionParts(unused, unused, unused, links)  # type: ignore[arg-type]
+    parts = TransactionParts(unused, unused, unused, unused, links)  # type: ignore[arg-type]
     parts.brokers_changed({NodeId(1): registered(1), NodeId(2): registered(2, fenced=True)})
     assert markers.kept == verifications.kept == {1}
 

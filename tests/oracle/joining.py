@@ -16,7 +16,7 @@ from tests.oracle import kafka
 from tests.oracle.kafka_node import wait_until_listening
 
 KAFKA = 3
-LIMIT = 30.0
+LIMIT = 60.0
 
 
 class JoiningKafka:

@@ -86,7 +86,7 @@ def java(
     return ["java", f"-Xmx{heap}", *options, "-cp", path, main, *arguments]
 
 
-def tool(main: str, *arguments: str, timeout: float = 60, check: bool = True, version: str = VERSION) -> str:
+def tool(main: str, *arguments: str, timeout: float = 120, check: bool = True, version: str = VERSION) -> str:
     """Run a tool and return its standard output. Fails with all its output if its exit code is not 0."""
     command = java(main, *arguments, version=version)
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)

@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.oracle import kafka
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
-START_TIMEOUT = 60.0
+START_TIMEOUT = 120.0
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,10 @@ class MadeState:
         """Of `milena up`; None: nodes without one."""
         self.faults: list[dict[str, Any]] = []
         """Of broker 1."""
+        self.transactions: dict[str, dict[str, Any]] = {}
+        """What coordinators have, in the full state."""
+        self.changed_transactions: dict[str, dict[str, Any]] = {}
+        """What of it the next delta has."""
         self.read = 0
         """How often the whole state was read."""
         self._places = [(f"topic-{number // OF_TOPIC:03}", number % OF_TOPIC) for number in range(partitions)]
@@ -65,7 +69,7 @@ class MadeState:
             "topics": topics,
             "groups": {},
             "rules": {},
-            "transactions": {},
+            "transactions": self.transactions,
             "events": [self._event(number) for number in range(MADE_EVENTS)],
         }
 
@@ -80,6 +84,7 @@ class MadeState:
             "interval_ms": 500,
             "parts": [[*self._places[at], None, self._replicas(at, BROKERS)] for at in moved],
             "nodes": {"broker-1": self._node(1)},
+            "transactions": self.changed_transactions,
             "events": [self._event(self.seq)],
         }
 

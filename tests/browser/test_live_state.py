@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tests.browser.made_state import served
+from tests.browser.made_state import START_MS, served
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -90,6 +90,45 @@ def test_nodes_without_milena_up_have_no_buttons_for_their_processes(open_page: 
         card = page.locator("[data-node=broker-1]")
         card.get_by_role("link", name="Faults of broker-1").wait_for()
         assert card.get_by_role("button").count() == 0
+
+
+def transactional_id(state: str, start_ms: int, **fields: Any) -> dict[str, Any]:
+    return {
+        "state": state, "producer_id": 7, "producer_epoch": 1, "start_ms": start_ms, "update_ms": start_ms,
+        "timeout_ms": 60_000, "partitions": 2, "pending": None, **fields,
+    }  # fmt: skip
+
+
+def test_transactional_ids_are_listed_oldest_first_and_follow_deltas(open_page: Opener) -> None:
+    with served(20, interval=SOON) as server:
+        ids = {
+            "late": transactional_id("Ongoing", START_MS - 5_000, timeout_ms=1 << 31),
+            "ended": transactional_id("CompleteCommit", START_MS),
+            "first": transactional_id("Ongoing", START_MS - 90_000, pending="PrepareAbort"),
+        }
+        counts = {"Ongoing": 2, "CompleteCommit": 99_998}
+        server.made.transactions = {"broker-1": {"counts": counts, "total": 100_000, "loading": 3, "ids": ids}}
+        page = open_page(f"{server.url}#/transactions")
+        rows = page.get_by_role("group", name="Table of transactional ids").locator("tbody tr")
+        rows.first.wait_for()
+        assert [row.split()[0] for row in rows.all_inner_texts()] == ["first", "late", "ended"]
+        assert "◌ PrepareAbort" in rows.first.inner_text()
+        assert "past its timeout" in rows.first.inner_text()
+        assert "past its timeout" not in rows.nth(1).inner_text()
+        page.get_by_text("3 of 100,000 ids, 3 partitions are loading").wait_for()
+        page.get_by_role("status", name="Transactional ids by state").get_by_text("✓ CompleteCommit 99,998").wait_for()
+        changes = {"first": None, "new": transactional_id("PrepareCommit", START_MS)}
+        server.made.changed_transactions = {
+            "broker-1": {"counts": counts, "total": 100_000, "loading": 0, "ids": changes}
+        }
+        rows.filter(has_text="new").wait_for()
+        assert [row.split()[0] for row in rows.all_inner_texts()] == ["late", "new", "ended"]
+        page.get_by_role("searchbox", name="Id").fill("e")
+        page.get_by_role("combobox", name="State").select_option("PrepareCommit")
+        page.get_by_text("1 of 100,000 ids").wait_for()
+        gone = {"counts": {}, "total": 0, "loading": 0, "ids": dict.fromkeys(["late", "new", "ended"])}
+        server.made.changed_transactions = {"broker-1": gone}
+        page.get_by_text("There is no transactional id.").wait_for()
 
 
 def until(page: Page, holds: Callable[[], bool]) -> None:

@@ -114,3 +114,26 @@ def test_of_too_many_events_the_newest_are_kept() -> None:
         feed.add("log", str(number))
     assert len(feed.take()) == MOST_PENDING
     assert feed.newest()[-1]["text"] == str(MOST_PENDING + 4)
+
+
+@pytest.mark.parametrize(
+    ("after", "cause", "kind", "text", "error"),
+    [
+        ("Empty", "request", "transactional_id", "pay: initialized, producer id 7, epoch 3", False),
+        ("Ongoing", "request", "transaction_begun", "pay: transaction begun, producer id 7, epoch 3", False),
+        ("PrepareCommit", "request", "transaction_prepared", "pay: commit prepared for 1 partition", False),
+        ("PrepareAbort", "request", "transaction_prepared", "pay: abort prepared for 1 partition", False),
+        ("CompleteCommit", "request", "transaction_completed", "pay: transaction committed, 1 partition", False),
+        ("CompleteAbort", "request", "transaction_completed", "pay: transaction aborted, 1 partition", False),
+        ("PrepareAbort", "timeout", "transaction_timed_out", "pay: transaction timed out, abort prepared", True),
+        ("PrepareAbort", "fenced", "producer_fenced", "pay: producer fenced by InitProducerId, abort", True),
+        (None, "expired", "transactional_id", "pay: removed, it was not used", False),
+    ],
+)
+def test_a_transition_of_a_transactional_id(after: str | None, cause: str, kind: str, text: str, error: bool) -> None:
+    feed = Feed(lambda: 7)
+    change = {"transactional_id": "pay", "after": after, "cause": cause, "producer_id": 7, "epoch": 3, "partitions": 1}
+    feed.transaction_changed("broker-1", change)
+    (event,) = feed.take()
+    assert (event["kind"], event["node"], event["error"]) == (kind, "broker-1", error)
+    assert event["text"].startswith(text)

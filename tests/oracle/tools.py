@@ -34,6 +34,7 @@ CONSOLE_PRODUCER: Final = f"{TOOLS}.ConsoleProducer"
 CONSOLE_CONSUMER: Final = f"{TOOLS}.consumer.ConsoleConsumer"
 VERIFIABLE_PRODUCER: Final = f"{TOOLS}.VerifiableProducer"
 VERIFIABLE_CONSUMER: Final = f"{TOOLS}.VerifiableConsumer"
+MESSAGE_COPIER: Final = f"{TOOLS}.TransactionalMessageCopier"
 PRODUCER_PERFORMANCE: Final = f"{TOOLS}.ProducerPerformance"
 CONSUMER_PERFORMANCE: Final = f"{TOOLS}.ConsumerPerformance"
 

@@ -196,7 +196,8 @@ class LogMaintenance:
             if not self._new:
                 self._new_added.clear()
                 await self._new_added.wait()
-            logs = [self._new.popleft() for _ in range(min(SLICE, len(self._new)))]
+            count = min(SLICE, len(self._new))  # mypyc evaluates the end of a range in each iteration
+            logs = [self._new.popleft() for _ in range(count)]
             await self._run_plans(logs, lambda log: log.plan_id_sync())
 
     async def _in_slices(self, work: Callable[[UnifiedLog], None]) -> None:

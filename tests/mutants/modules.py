@@ -109,6 +109,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "milena/controller/rules/leader_choice.py": _CONTROLLER,
     "milena/controller/rules/partition_change.py": _CONTROLLER,
     "milena/controller/commands/leader_elections.py": _CONTROLLER,
+    "milena/storage/log/log_reads.py": _LOGS,
     "milena/storage/log/unified_log.py": _LOGS,
     "milena/storage/log/recovery.py": _LOGS,
     "milena/tiered/aux_state/aux_state.py": _TIER,

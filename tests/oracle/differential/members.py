@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from milena.protocol.api_keys import ApiKey
@@ -10,6 +11,19 @@ from tests.oracle.differential.sides import Name
 
 RANGE: Final = [{"name": "range", "metadata": b"\0\1\0\0\0\0\xff\xff\xff\xff"}]
 NEW: Final = {"member_id": "", "group_instance_id": None}
+
+
+def offsets_of(partitions: Iterable[tuple[int, int]], metadata: str | None) -> list[dict[str, Any]]:
+    """Partitions with their offsets, as OffsetCommit and TxnOffsetCommit have them."""
+    return [
+        {
+            "partition_index": index,
+            "committed_offset": offset,
+            "committed_leader_epoch": 4,
+            "committed_metadata": metadata,
+        }
+        for index, offset in partitions
+    ]
 
 
 def join(pair: Pair, version: int, group: str, **fields: Any) -> Answers:

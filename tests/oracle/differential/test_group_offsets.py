@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from milena.protocol.api_keys import ApiKey
-from tests.oracle.differential.members import enter, join, joining, settle, sync
+from tests.oracle.differential.members import enter, join, joining, offsets_of, settle, sync
 from tests.oracle.differential.pair import Pair, eventually, versions
 from tests.oracle.differential.sides import Name
 
@@ -25,15 +25,7 @@ def commit(
     metadata: str | None = "m",
     **fields: Any,
 ) -> None:
-    given = [
-        {
-            "partition_index": index,
-            "committed_offset": offset,
-            "committed_leader_epoch": 4,
-            "committed_metadata": metadata,
-        }
-        for index, offset in partitions
-    ]
+    given = offsets_of(partitions, metadata)
     found = Name(f"id of {topic}") if topic_id is None else topic_id
     asked: dict[str, Any] = {
         "group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None,

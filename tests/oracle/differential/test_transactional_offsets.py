@@ -10,9 +10,10 @@ from uuid import UUID
 import pytest
 
 from milena.protocol.api_keys import ApiKey
-from tests.oracle.differential.members import enter, join, joining, settle
+from tests.oracle.differential.members import enter, join, joining, offsets_of, settle
 from tests.oracle.differential.pair import Answers, Pair, eventually, versions
 from tests.oracle.differential.sides import Name
+from tests.oracle.differential.transactional_ids import await_coordinator
 
 UNKNOWN_ID: Final = UUID(int=77)
 ADDING: Final = 5
@@ -28,12 +29,8 @@ class Transactions:
         self.id = name
         self.producer = Name(f"producer of {name}")
         self.epoch = 0
-        eventually(self._find_coordinator)
+        await_coordinator(pair, self.id)
         eventually(self._init)
-
-    def _find_coordinator(self) -> None:
-        for answer in self.pair.ask(ApiKey.FIND_COORDINATOR, 4, key_type=1, coordinator_keys=[self.id]).both:
-            assert answer["coordinators"][0]["error_code"] == 0, answer
 
     def _init(self) -> None:
         answers = self.pair.ask(
@@ -74,15 +71,7 @@ class Transactions:
         **fields: Any,
     ) -> Answers:
         """TxnOffsetCommit."""
-        given = [
-            {
-                "partition_index": index,
-                "committed_offset": offset,
-                "committed_leader_epoch": 4,
-                "committed_metadata": metadata,
-            }
-            for index, offset in partitions
-        ]
+        given = offsets_of(partitions, metadata)
         found = Name(f"id of {topic}") if topic_id is None else topic_id
         asked: dict[str, Any] = {
             "transactional_id": self.id, "group_id": group, "producer_id": self.producer,

@@ -15,6 +15,7 @@ from milena.protocol.errors import ErrorCode
 from tests.oracle.differential.batches import batch
 from tests.oracle.differential.pair import Answers, Pair, eventually
 from tests.oracle.differential.sides import Made, Name, Side
+from tests.oracle.differential.transactional_ids import await_coordinator
 
 ADDING: Final = 12
 """The version of Produce from which on the broker adds partitions to transactions."""
@@ -55,13 +56,8 @@ class Transactions:
         self.partitions = range(partitions)
         self.epoch = -1
         self.producer = Name(f"producer of {topic}")
-        eventually(self._coordinator)
+        await_coordinator(pair, self.id)
         self.init()
-
-    def _coordinator(self) -> None:
-        """FindCoordinator, which also creates the topic of transactions."""
-        for answer in self.pair.ask(ApiKey.FIND_COORDINATOR, 4, key_type=1, coordinator_keys=[self.id]).both:
-            assert answer["coordinators"][0]["error_code"] == 0, answer
 
     def init(self) -> None:
         """InitProducerId; the previous transaction is aborted."""

@@ -20,6 +20,16 @@ _RETRIED: Final = (
 )
 
 
+def await_coordinator(pair: Pair, transactional_id: str) -> None:
+    """Wait until both sides have a coordinator of a transactional id: the first request creates the topic."""
+
+    def look() -> None:
+        for answer in pair.ask(ApiKey.FIND_COORDINATOR, 4, key_type=1, coordinator_keys=[transactional_id]).both:
+            assert answer["coordinators"][0]["error_code"] == 0, answer
+
+    eventually(look)
+
+
 class TransactionalId:
     """A transactional id on both sides, and the producer ids and epochs that it has had."""
 
@@ -29,11 +39,7 @@ class TransactionalId:
         self.id = f"tx-{topic}{suffix}"
         self.producers: list[tuple[Name | int, int]] = [(UNKNOWN, 0)]
         """All producers with their epochs, in the order in which both sides have returned them."""
-        eventually(self._coordinator)
-
-    def _coordinator(self) -> None:
-        for answer in self.pair.ask(ApiKey.FIND_COORDINATOR, 4, key_type=1, coordinator_keys=[self.id]).both:
-            assert answer["coordinators"][0]["error_code"] == 0, answer
+        await_coordinator(pair, self.id)
 
     def _settled(self, key: ApiKey, version: int, errors: Any, **fields: Any) -> Answers:
         return self.pair.settled(

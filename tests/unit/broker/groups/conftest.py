@@ -5,13 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.broker.fixtures import Bench
-from tests.unit.broker.groups.coordinators import Coordinated, Turn
+from tests.unit.broker.groups.coordinators import Coordinated, let_tasks_run
 
 
 @pytest.fixture
 def coordinated(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Coordinated:
-    async def turn(_: float) -> None:
-        await Turn()
-
-    monkeypatch.setattr(bench.clock, "sleep", turn)
-    return Coordinated(bench)
+    return Coordinated(let_tasks_run(bench, monkeypatch))

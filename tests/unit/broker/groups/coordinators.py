@@ -7,6 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from milena.broker.groups.coordinator import GroupCoordinator
 from milena.broker.groups.deleted_topic_offsets import TopicsView
 from milena.broker.groups.model import CommittedOffset, GroupSettings
@@ -43,6 +45,16 @@ class Tasks:
             for _ in task.__await__():
                 self.turns += 1
         self.running.clear()
+
+
+def let_tasks_run(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """Return the bench, whose clock lets other tasks run instead of sleeping."""
+
+    async def turn(_: float) -> None:
+        await Turn()
+
+    monkeypatch.setattr(bench.clock, "sleep", turn)
+    return bench
 
 
 class Coordinated:

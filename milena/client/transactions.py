@@ -55,7 +55,8 @@ class TransactionListing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """A transactional id as its coordinator describes it. ``start_ms`` is None if no transaction is open."""
+    """A transactional id as its coordinator describes it. ``start_ms``: when its last transaction began, also if that
+    has ended; None before the first one, and after InitProducerId."""
 
     coordinator: int
     transactional_id: str
@@ -95,7 +96,8 @@ async def list_transactions(
     pattern: str | None = None,
 ) -> list[TransactionListing]:
     """Return the transactional ids of all brokers, in the order of their names. Each filter may be left out.
-    ``longer_than_ms``: open for longer; ``pattern``: a regular expression (RE2) for the whole id.
+    ``longer_than_ms``: the last transaction began longer ago, also if it has ended; ``pattern``: a regular expression
+    (RE2) for the whole id.
 
     Raises KafkaError UNSUPPORTED_VERSION if a broker does not know a filter.
     """

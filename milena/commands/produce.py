@@ -14,7 +14,7 @@ from typing import TypeVar
 from milena.client.batches import Produced
 from milena.client.cluster import Cluster
 from milena.client.producer import Producer
-from milena.client.transactional import State, TransactionalProducer
+from milena.client.transactional import FENCED, State, TransactionalProducer
 from milena.command_line.errors import UsageError
 from milena.command_line.options import CommandLine, Option, Positional, Values, key_value
 from milena.commands.client import BOOTSTRAP, explain, run
@@ -40,7 +40,7 @@ COMMAND = CommandLine(
         Option("--acks", "all (idempotent), 1 or 0", "ACKS", default="all"),
         Option(
             "--transactional-id",
-            "write in a transaction, which is committed at the end of the input, within a minute",
+            "write in a transaction, which is committed at the end of the input; after a minute the cluster aborts it",
             "ID",
         ),
         Option("--commit-every", "commit after every N records too (with --transactional-id)", "N", convert=int),
@@ -105,13 +105,24 @@ async def produce_in_transactions(values: Values, producer: TransactionalProduce
     except asyncio.CancelledError:
         await end_interrupted(producer)
         raise
-    except BaseException:
+    except BaseException as error:
         if producer.state in (State.OPEN, State.MUST_ABORT):
             with suppress(KafkaError):  # the error that is raised explains more
                 await producer.abort()
+        if isinstance(error, KafkaError) and error.code in FENCED:
+            raise fenced(error, producer.transactional_id) from error
         raise
     finally:
         await producer.close()
+
+
+def fenced(error: KafkaError, transactional_id: str) -> KafkaError:
+    """Return the error of a fenced producer with the possible causes, which brokers do not tell apart."""
+    return KafkaError(
+        error.code,
+        f"the producer of {printable(transactional_id)} is fenced: its transaction was open for more than a minute, or "
+        "another producer uses this transactional id",
+    )
 
 
 async def end_interrupted(producer: TransactionalProducer) -> None:

@@ -125,10 +125,12 @@ class TransactionalIdState(Strict):
     producer_id: int
     producer_epoch: int
     start_ms: int | None = Field(description="when the present or last transaction began")
-    update_ms: int | None = Field(description="when the state was written")
+    update_ms: int | None = Field(description="when the state was written; null if Kafka's protocol was asked")
     timeout_ms: int | None = Field(description="null: the coordinator never aborts the transaction")
     partitions: int = Field(description="how many are in the transaction")
-    pending: TransactionStateName | None = Field(description="the state whose record is not committed yet")
+    pending: TransactionStateName | None = Field(
+        description="the state whose record is not committed yet; null if Kafka's protocol was asked"
+    )
 
 
 class CoordinatorState(Strict):

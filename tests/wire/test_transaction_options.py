@@ -64,3 +64,21 @@ def test_a_signal_aborts_the_transaction_of_a_producer(
         assert producer.stderr.read() == f"milena: interrupted; the transaction of {topic} is aborted\n"
     described = json.loads(milena("transactions", "describe", topic, "--json", *server).out)
     assert described["state"] in ("PrepareAbort", "CompleteAbort")
+
+
+def test_the_error_of_a_fenced_producer_names_the_possible_causes(cluster: LocalCluster, topic: str) -> None:
+    server = ("-b", cluster.bootstrap)
+    milena("topic", "create", topic, *server)
+    command = [*MILENA, "produce", topic, "--transactional-id", topic, *server]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as producer:
+        assert producer.stdin is not None
+        producer.stdin.write("lost\n")
+        producer.stdin.flush()
+        assert milena("consume", topic, "--from-beginning", "--max", "1", *server).out == "lost\n"
+        milena(*command[len(MILENA) :], stdin="another\n")
+        producer.stdin.close()
+        assert producer.wait(LIMIT) == 1
+        assert producer.stderr is not None
+        said = producer.stderr.read()
+    assert said.startswith(f"milena: the producer of {topic} is fenced: its transaction was open for more than")
+    assert "another producer uses this transactional id (PRODUCER_FENCED)" in said

@@ -1,4 +1,4 @@
-"""What became of the transactions of batches that are shown: committed, aborted, or open."""
+"""The outcomes of the transactions of batches that are shown: committed, aborted, open, or unknown."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ function Table({ records, format }) {
     </tr>`)}</tbody></table></div>`;
 }
 
-/** What became of the transaction of a record. @param {TopicRecord} record */
+/** The outcome of the transaction of a record. @param {TopicRecord} record */
 function outcome({ control, transaction }) {
   if (transaction === null) return "–";
   const { outcome: how, producer_id: id, producer_epoch: epoch } = transaction;

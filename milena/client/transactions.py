@@ -96,8 +96,8 @@ async def list_transactions(
     pattern: str | None = None,
 ) -> list[TransactionListing]:
     """Return the transactional ids of all brokers, in the order of their names. Each filter may be left out.
-    ``longer_than_ms``: the last transaction began longer ago, also if it has ended; ``pattern``: a regular expression
-    (RE2) for the whole id.
+    ``longer_than_ms``: the last transaction began longer ago, also if it has ended, or there was none; ``pattern``: a
+    regular expression (RE2) for the whole id.
 
     Raises KafkaError UNSUPPORTED_VERSION if a broker does not know a filter.
     """

@@ -86,7 +86,7 @@ LIST = CommandLine(
         Option("--producer-id", "only of this producer id", "ID", many=True, convert=int),
         Option(
             "--duration-filter",
-            "only ids whose last transaction began longer ago than this, also if it has ended",
+            "only ids whose last transaction began longer ago than this, also if it has ended, and ids without one",
             "MS",
             convert=int,
         ),

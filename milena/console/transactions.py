@@ -45,7 +45,7 @@ class Id(Strict):
     transactional_id: Text = Field(min_length=1)
 
 
-# -- looking
+# -- queries
 
 
 @router.get(
@@ -122,7 +122,8 @@ async def hanging(
     minutes: Annotated[float, Query(ge=0, description="only those without a record for so long")] = 15,
 ) -> dict[str, Any]:
     """Transactions that no coordinator will end, as `milena transactions find-hanging` finds them, in the partitions
-    that the state shows with an open transaction."""
+    that have an open transaction now."""
+    await context.watch.fresh()
     partitions = open_partitions(context.model)[:MOST_SEARCHED]
     found = await transactions.find_hanging(context.client, partitions, open_for_ms=round(minutes * MINUTE_MS))
     return {
@@ -152,7 +153,7 @@ async def producers(
     return {"producers": [one._asdict() for one in found]}
 
 
-# -- ending
+# -- changes
 
 
 @router.post("/api/transactions/abort")

@@ -53,7 +53,10 @@ CHAOS = CommandLine(
             "--deletions",
             "administrators also delete records, switch the tier and copying off and on, and make tiered topics",
         ),
-        Option("--transactions", "clients also work with transactions: independent ones, zombies, and chains"),
+        Option(
+            "--transactions",
+            "clients also work with transactions: independent ones, zombies, and groups that consume and produce",
+        ),
         Option("--pace", "seconds between two records of a partition and a client library", "S", convert=seconds),
         Option(
             "--clients",

@@ -126,7 +126,7 @@ def fenced(error: KafkaError, transactional_id: str) -> KafkaError:
 
 
 async def end_interrupted(producer: TransactionalProducer) -> None:
-    """Abort the open transaction after a signal, or finish a commit that has begun, and print which."""
+    """After a signal: finish a commit that has begun, else abort the open transaction; print which."""
     if producer.state is State.COMMITTING:
         end, done = producer.commit, "committed, as it had begun"
     elif producer.state in (State.OPEN, State.MUST_ABORT, State.ABORTING):

@@ -176,7 +176,7 @@ class Feed:
         self.add(kind, f"{change['transactional_id']}: {text}", node=node, error=error)
 
     def transactions_changed(self, node: str, changes: Sequence[Mapping[str, Any]], left_out: int) -> None:
-        """Add one event for changes that are too many for an event each. ``left_out``: further ones, not known."""
+        """Add one event for many changes. ``left_out``: the number of further ones that are not in it."""
         counts = Counter(_transition(change)[0].removeprefix("transaction_") for change in changes)
         said = ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in counts.items())
         more = f", and {left_out:,} further changes" if left_out else ""

@@ -106,7 +106,7 @@ class KafkaSession:
         await self._take_transactions(view)
 
     async def _take_transactions(self, view: ClusterView) -> None:
-        """Enter the ids whose transaction has not ended. All ids of a large cluster would be too many for each
+        """Enter the ids whose transaction has not ended. A large cluster has too many ids to list all in each
         round."""
         try:
             opened = await open_ids(self._client)

@@ -108,7 +108,7 @@ class LabSession:
         self._transitions: int | None = None
         """The number of the last change of a follower's state that was seen."""
         self._transactions: int | None = None
-        """The version of what the broker coordinates that was seen."""
+        """The ``version`` in the last answer to the lab command ``transactions``."""
         self._last_transition: int | None = None
 
     async def round(self) -> None:

@@ -101,7 +101,7 @@ async def outcomes_of(
 
 
 async def _opened(client: Cluster, topic: str, partition: int) -> dict[int, int]:
-    """Return the first offsets of open transactions by producer id; none if the leader does not tell."""
+    """Return the first offsets of open transactions by producer id; none if the leader does not report them."""
     try:
         producers = (await producers_of(client, [(topic, partition)]))[topic, partition]
     except KafkaError:  # an older broker

@@ -50,8 +50,8 @@ async def described(client: Cluster, ids: Sequence[TransactionListing]) -> list[
 
 
 async def open_ids(client: Cluster) -> dict[int, Json]:
-    """Return what the state has of each coordinator: of ids whose transaction has not ended only, since all ids of a
-    large cluster would be too many for each look."""
+    """Return each coordinator's part of the state, only with the ids whose transaction has not ended: a large cluster
+    has too many ids to describe all in each round."""
     ids = await listed(client, OPEN, "")
     found: dict[int, Json] = {}
     for coordinator in {one.coordinator for one in ids}:

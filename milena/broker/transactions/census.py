@@ -1,4 +1,4 @@
-"""Which transactional ids of a shard are in which state, so that nothing has to look at all of them."""
+"""The transactional ids of a shard by state, so that counts and open ids are known without reading all ids."""
 
 from __future__ import annotations
 

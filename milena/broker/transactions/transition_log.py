@@ -18,7 +18,7 @@ class Cause(Enum):
     """Why a state is written."""
 
     REQUEST = "request"
-    """Of the client, or the markers are written."""
+    """A request of the client, or all markers are written."""
     TIMEOUT = "timeout"
     """The transaction is older than its timeout."""
     FENCED = "fenced"
@@ -59,7 +59,7 @@ class TransitionLog:
         self.last = 0
         """The number of the newest transition."""
         self.version = 0
-        """Changes whenever something of the ids, or which ids there are, has changed."""
+        """A number that changes with each change of an id, and of the set of ids."""
 
     def touch(self) -> None:
         """Note that the ids have changed without a transition."""

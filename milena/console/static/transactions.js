@@ -21,8 +21,8 @@ const MINUTES = 15;
 
 /** What the buttons do. Nothing undoes them. */
 const ENDS = {
-  terminate: { title: "Force-terminate", about: "The coordinator aborts the open transaction of this id and fences its producer, which then fails with PRODUCER_FENCED. Undo: nothing does." },
-  abort: { title: "Abort", about: "An abort marker is written to this partition. Only for a hanging transaction, which no coordinator will end. Undo: nothing does." },
+  terminate: { title: "Force-terminate", about: "The coordinator aborts the open transaction of this id and fences its producer. This cannot be undone." },
+  abort: { title: "Abort", about: "An abort marker is written to this partition. Only for a hanging transaction, which no coordinator will end. This cannot be undone." },
 };
 
 /** @param {{store: Store, parameters: Record<string, string>}} properties */
@@ -80,13 +80,13 @@ function Ids({ store, chosen }) {
     setSearch({ ...wanted });
     again();
   };
-  const found = search === null ? `${rows.length} of ${total === null ? "the open" : total.toLocaleString("en")} ids${loading ? `, ${loading} partitions are loading` : ""}` : answer ? `${rows.length} of ${answer.total.toLocaleString("en")} ids found` : "searching";
+  const found = search === null ? `${rows.length} of ${total === null ? "the open" : total.toLocaleString("en")} ids${loading ? `, ${loading} ${loading === 1 ? "partition is" : "partitions are"} loading` : ""}` : answer ? `${rows.length} of ${answer.total.toLocaleString("en")} ids found` : "searching";
   return html`<p class="counts" role="status" aria-label="Transactional ids by state">${STATES.filter((name) => counts[name]).map((name) => html`<span key=${name}>${signed(name)} <b>${counts[name]?.toLocaleString("en")}</b></span> `)}</p>
     <form class="bar" role="search" onSubmit=${find}>
       <label>Id <input data-filter type="search" value=${wanted.text} onInput=${(/** @type {any} */ event) => change({ text: event.target.value })} /></label>
       <label>State <select value=${wanted.state} onChange=${(/** @type {any} */ event) => change({ state: event.target.value })}>
         <option value="">all</option>${STATES.slice(0, -1).map((name) => html`<option key=${name} value=${name}>${name}</option>`)}</select></label>
-      <button title="Ask all coordinators: each looks at all its ids">Search all ids</button>
+      <button title="Search all ids of all coordinators, not only those in the list">Search all ids</button>
       ${search && html`<button type="button" onClick=${() => setSearch(null)}>Live list</button>`}
       <span role="status" class=${error ? "bad" : "dim"}>${error ? `✗ ${error}` : found}</span></form>
     ${rows.length === 0 ? html`<p class="panel">${listed.length ? "No id matches." : "There is no transactional id."}</p>` : html`<${Table} store=${store} rows=${rows} chosen=${chosen} />`}`;

@@ -38,7 +38,7 @@ class InitTimeout:
 
 @dataclass(frozen=True, slots=True)
 class TransactionBegin:
-    """``identity``: the producer id and the epoch of its batches, as one text; "" if the client does not tell."""
+    """``identity``: the producer id and the epoch of its batches, as one text; "" if the client does not report it."""
 
     transaction: str
     producer: str

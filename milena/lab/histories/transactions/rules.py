@@ -222,7 +222,7 @@ class TransactionRules:
 
     @property
     def _states_lost_at(self) -> float:
-        """When states of transactions may have been lost for the last time."""
+        """The last time at which states of transactions may have been lost; ``-inf`` if never."""
         return max((void.at for void in self._voids if void.partition[0] == TRANSACTION_TOPIC), default=-inf)
 
     def _fenced_from(self) -> dict[str, float]:

@@ -30,7 +30,7 @@ class ReadableLog(Protocol):
 
     def pieces(self) -> Iterator[memoryview]:
         """Yield whole batches from the log start to the log end at the first call. Each piece is read when the iterator
-        is advanced. Raises KafkaError."""
+        is advanced. Raises KafkaError, CorruptBatch."""
         ...
 
 

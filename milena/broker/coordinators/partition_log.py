@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from milena.broker.replica.partition import ACKS_ALL, Partition
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.protocol.records.batch import iter_batches
+from milena.protocol.records.batch import CorruptBatch, iter_batches
 from milena.protocol.records.validation import Origin
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.state.producer_state import NO_GUARD, VerificationGuard
@@ -105,7 +105,8 @@ class PartitionLog:
 
     def pieces(self) -> Iterator[memoryview]:
         """Yield whole batches from the log start to the log end at the first call. They are read when the iterator is
-        advanced, and stay valid if the log is closed or moved. Raises KafkaError."""
+        advanced, and stay valid if the log is closed or moved. Raises KafkaError, and CorruptBatch for a batch that is
+        longer than the rest of its segment."""
         log = self._partition.online_log
         end, offset = log.log_end_offset, log.log_start_offset
         while offset < end:
@@ -122,4 +123,6 @@ class PartitionLog:
                     start = position
                 position += size
                 offset = batch.next_offset
+            if not position:
+                raise CorruptBatch(f"the batch at offset {offset} is longer than the rest of its segment")
             yield data[start:position]

@@ -10,7 +10,7 @@ import pytest
 from milena.broker.coordinators.partition_log import PIECE_BYTES, PartitionLog
 from milena.broker.replica.partition import Partition
 from milena.protocol.errors import ErrorCode, KafkaError
-from milena.protocol.records.batch import iter_batches
+from milena.protocol.records.batch import CorruptBatch, iter_batches
 from milena.protocol.types import LeaderEpoch, Offset
 from milena.storage.log.unified_log import UnifiedLog
 from tests.unit.broker.fixtures import ME, Bench, batch, led_by
@@ -35,6 +35,18 @@ def test_a_log_without_its_last_records_after_compaction_is_read_to_its_end(benc
     log.append(bytes(batch(b"x")))
     partition.online_log.end_at(Offset(5))
     assert [one.next_offset for piece in islice(log.pieces(), 9) for one in iter_batches(piece)] == [1]
+
+
+def test_a_log_whose_next_batch_is_damaged_is_not_read_for_ever(bench: Bench) -> None:
+    """A length beyond the segment: the rest of the segment is no complete batch."""
+    partition = bench.led("__consumer_offsets")
+    log = PartitionLog(partition, LeaderEpoch(0), commit_timeout_ms=1000, load_bytes=1 << 20)
+    log.append(bytes(batch(b"x")))
+    log.append(bytes(batch(b"y")))
+    segment = partition.online_log.segments.active
+    segment.file().pwrite(b"\x00\x10\x00\x00", segment.size // 2 + 8)
+    with pytest.raises(CorruptBatch):
+        list(islice(log.pieces(), 9))
 
 
 class CountedReads:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from milena.broker.transactions.additions import Added, add_or_verify
+from milena.broker.transactions.additions import Added, add_or_verify, size_of
 from milena.broker.transactions.batch_verification import BrokerVerification
 from milena.broker.transactions.coordinator import Markers, TransactionCoordinator
 from milena.broker.transactions.gauges import register_gauges
@@ -18,6 +18,7 @@ from milena.broker.transactions.model import TransactionSettings
 from milena.broker.transactions.verification import Links, TransactionVerification
 from milena.node.links.broker_links import BrokerLinks
 from milena.protocol.features import EPOCH_BUMP_VERSION, TRANSACTION_VERSION
+from milena.protocol.records.hashing import hashing_units
 from milena.protocol.types import TRANSACTION_TOPIC, NodeId, ProducerIdAndEpoch, TopicPartition
 from milena.runtime.tasks import Tasks
 
@@ -108,7 +109,7 @@ class OwnCoordinator:
         done: Added,
         *,
         verify_only: bool,
-    ) -> None:
+    ) -> int:
         add_or_verify(
             self._coordinator,
             self._broker.image,
@@ -119,6 +120,8 @@ class OwnCoordinator:
             verify_only=verify_only,
             client_version=EPOCH_BUMP_VERSION,
         )
+        size = size_of(self._coordinator, transactional_id, verify_only=verify_only)
+        return hashing_units(transactional_id) + len(partitions) + size
 
 
 def transaction_parts(broker: Hosting, tasks: Tasks) -> TransactionParts:

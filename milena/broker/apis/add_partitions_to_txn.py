@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from milena.broker.transactions.additions import Added, add_or_verify
+from milena.broker.transactions.additions import Added, add_or_verify, size_of
 from milena.broker.transactions.model import fenced_code
 from milena.node.api import RequestContext
 from milena.node.serving.repeats import Repeats
 from milena.protocol.cooperative import Cooperative, YieldBudget
-from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.errors import ErrorCode
 from milena.protocol.features import EPOCH_BUMP_VERSION
 from milena.protocol.records.hashing import hashing_units
 from milena.protocol.types import ProducerEpoch, ProducerIdAndEpoch, TopicPartition
@@ -143,14 +143,7 @@ def _limit_repeats(node: Needs, additions: Sequence[_Addition]) -> None:
 
 
 def _size(node: Needs, addition: _Addition) -> int:
-    """The number of partitions in the transaction: a record of all of them may have been written."""
-    if addition.verify_only:
-        return 0
-    try:
-        present = node.transactions.find(addition.transactional_id)
-    except KafkaError:
-        return 0
-    return 0 if present is None else len(present.partitions)
+    return size_of(node.transactions, addition.transactional_id, verify_only=addition.verify_only)
 
 
 def _topic_results(

@@ -52,3 +52,14 @@ def add_or_verify(
             coordinator.add_partitions(transactional_id, producer, partitions.keys(), client_version, all_with)
     except KafkaError as error:
         all_with(error.code)
+
+
+def size_of(coordinator: TransactionCoordinator, transactional_id: str, *, verify_only: bool) -> int:
+    """The number of partitions in the transaction: a record of all of them may have been written."""
+    if verify_only:
+        return 0
+    try:
+        present = coordinator.find(transactional_id)
+    except KafkaError:
+        return 0
+    return 0 if present is None else len(present.partitions)

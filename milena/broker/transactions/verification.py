@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from milena.broker.transactions.additions import Added
 from milena.broker.transactions.meters import VerificationMeters
 from milena.protocol.api_keys import ApiKey
+from milena.protocol.cooperative import YieldBudget
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import NodeId, ProducerEpoch, ProducerId, ProducerIdAndEpoch, TopicPartition
 from milena.runtime.context import Runtime
@@ -90,8 +91,9 @@ class OwnCoordinator(Protocol):
         done: Added,
         *,
         verify_only: bool,
-    ) -> None:
-        """As ``additions.add_or_verify``, for a client of transaction version 2 if partitions are added."""
+    ) -> int:
+        """As ``additions.add_or_verify``, for a client of transaction version 2 if partitions are added. Returns the
+        elements as which this counts for a ``YieldBudget``."""
         ...
 
 
@@ -280,7 +282,8 @@ class TransactionVerification:
         return _errors_of(parts, _results(response))
 
     async def _ask_own(self, parts: Sequence[_Part]) -> _Results:
-        """Ask the coordinator of this broker. Returns its results when all of them are there."""
+        """Ask the coordinator of this broker. Returns its results when all of them are there. It has up to
+        MAX_PARTITIONS records to write, so that other tasks run in between."""
         transactions = _partitions_of(parts)
         results: _Results = {}
         complete: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -290,11 +293,15 @@ class TransactionVerification:
             if len(results) == len(transactions) and not complete.done():
                 complete.set_result(None)
 
+        budget = YieldBudget()
         for transactional_id, (verification, partitions) in transactions.items():
             producer = ProducerIdAndEpoch(verification.producer_id, ProducerEpoch(verification.epoch))
             done = partial(answered, transactional_id)
             verify_only = not verification.operation.adds
-            self._own.add_or_verify(transactional_id, producer, partitions, done, verify_only=verify_only)
+            if budget.spend(
+                self._own.add_or_verify(transactional_id, producer, partitions, done, verify_only=verify_only)
+            ):
+                await self._clock.sleep(0)
         await complete
         return results
 

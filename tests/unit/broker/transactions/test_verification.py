@@ -16,6 +16,7 @@ from milena.broker.transactions.meters import VerificationMeters
 from milena.broker.transactions.verification import Operation, PartitionErrors, TransactionVerification
 from milena.node.metrics import Metrics
 from milena.protocol.api_keys import ApiKey
+from milena.protocol.cooperative import ELEMENTS_PER_YIELD
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import NodeId, ProducerId, ProducerIdAndEpoch, TopicPartition
 from milena.runtime.containment import Containment
@@ -58,6 +59,8 @@ class Own:
     """The coordinator of this broker, whose answers the test gives. It is asked if ``is_here`` is set."""
 
     is_here: bool = False
+    cost: int = 1
+    """What each question counts for a ``YieldBudget``."""
     asked: list[tuple[str, int, list[TopicPartition], bool, Added]] = field(default_factory=list)
 
     def is_asked(self, node: NodeId) -> bool:
@@ -71,8 +74,9 @@ class Own:
         done: Added,
         *,
         verify_only: bool,
-    ) -> None:
+    ) -> int:
         self.asked.append((transactional_id, producer.epoch, list(partitions), verify_only, done))
+        return self.cost
 
     def answer(self, error: ErrorCode = ErrorCode.NONE) -> None:
         """Give all partitions of the first question that is not answered this error."""
@@ -381,6 +385,21 @@ class TestOwnCoordinator:
         await world.run()
         fenced = ErrorCode.INVALID_PRODUCER_EPOCH
         assert world.results == {"a": {}, "b": {("t", 1): fenced}, "c": {("t", 2): fenced}, "d": {}}
+
+    async def test_other_tasks_run_between_transactions_that_take_long(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        world = Coordinators(own=Own(is_here=True, cost=ELEMENTS_PER_YIELD))
+        monkeypatch.setattr(world.clock, "sleep", asyncio.sleep)
+        for name in ("a", "b", "c"):
+            world.ask(name, transactional_id=name, operation=Operation.ADD_PARTITION)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert len(world.own.asked) < 3
+        await world.run()
+        assert len(world.own.asked) == 3
+        for _ in range(3):
+            world.own.answer()
+        await world.run()
+        assert world.results == {"a": {}, "b": {}, "c": {}}
 
     async def test_a_failure_is_a_network_error_and_is_reported(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def fail(*_: object, **__: object) -> None:

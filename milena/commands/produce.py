@@ -129,14 +129,15 @@ async def end_interrupted(producer: TransactionalProducer) -> None:
     """After a signal: finish a commit that has begun, else abort the open transaction; print which."""
     if producer.state is State.COMMITTING:
         end, done = producer.commit, "committed, as it had begun"
+        failed = "committed, or times out if the broker did not get the request"
     elif producer.state in (State.OPEN, State.MUST_ABORT, State.ABORTING):
-        end, done = producer.abort, "aborted"
+        end, done, failed = producer.abort, "aborted", "not ended, and times out"
     else:
         return
     try:
         await end()
     except KafkaError as error:
-        done = f"not ended, and times out: {explain(error)}"
+        done = f"{failed}: {explain(error)}"
     said = printable(f"interrupted; the transaction of {producer.transactional_id} is {done}")
     print(f"milena: {said}", file=sys.stderr)
 

@@ -69,6 +69,16 @@ async def test_a_transaction_that_cannot_be_aborted_is_named_with_the_reason(
     assert "is not ended, and times out: PRODUCER_FENCED" in capsys.readouterr().err
 
 
+async def test_a_commit_without_an_answer_may_have_taken_effect(capsys: pytest.CaptureFixture[str]) -> None:
+    """The broker may have committed the transaction: it is not said that it times out."""
+    producer: Any = Producing(State.COMMITTING, KafkaError(ErrorCode.NETWORK_EXCEPTION))
+    await end_interrupted(producer)
+    assert capsys.readouterr().err == (
+        "milena: interrupted; the transaction of import\\n1 is committed, or times out if the broker did not get the "
+        "request: NETWORK_EXCEPTION\n"
+    )
+
+
 async def test_the_first_sigterm_cancels_the_work_and_the_second_what_it_does_then() -> None:
     reached: list[str] = []
 

@@ -18,6 +18,7 @@ from milena.broker.transactions.transition_log import Cause, TransitionLog
 from milena.protocol.cooperative import Cooperative
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.features import EPOCH_BUMP_VERSION
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.records.transaction_records import TransactionState
 from milena.protocol.types import NO_PRODUCER, LeaderEpoch, ProducerId, ProducerIdAndEpoch, TopicPartition
 from milena.runtime.context import Runtime
@@ -218,6 +219,9 @@ class TransactionCoordinator(Coordinator[Shard]):
                 step()
             except KafkaError as refused:
                 done(refused.code)
+            except BrokenInvariant:
+                done(ErrorCode.UNKNOWN_SERVER_ERROR)
+                raise
 
         shard = self.shard(transactional_id)
         if client_version >= EPOCH_BUMP_VERSION or not shard.wait_for_completion(transactional_id, completed):

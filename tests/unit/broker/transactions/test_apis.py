@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from milena.broker.transactions import decisions
 from milena.broker.transactions.shard import COMPLETION_SECONDS
 from milena.node.serving.repeats import MAX_REPEATED
 from milena.protocol.cooperative import ELEMENTS_PER_YIELD
 from milena.protocol.errors import ErrorCode
+from milena.protocol.invariants import BrokenInvariant
 from milena.protocol.records.transaction_records import TransactionState
 from milena.protocol.types import OFFSETS_TOPIC
 from tests.unit.broker.fixtures import ME, Request, led_by
@@ -293,6 +295,21 @@ def test_a_waiting_request_is_answered_when_the_leadership_ends(coordinated: Coo
     coordinated.transactions.resigned(0)
     assert added(request) == [ErrorCode.NOT_COORDINATOR]
     assert coordinated.bench.clock.armed() == 0
+
+
+def test_a_waiting_request_is_answered_when_its_decision_fails(
+    coordinated: Coordinated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the dispatcher answers a request at once whose handler fails."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise BrokenInvariant("a mistake")
+
+    request = ended(coordinated)
+    monkeypatch.setattr(decisions, "add_partitions", fail)
+    with pytest.raises(BrokenInvariant):
+        coordinated.bench.clock.advance(COMPLETION_SECONDS)
+    assert added(request) == [ErrorCode.UNKNOWN_SERVER_ERROR]
 
 
 def test_a_broker_that_adds_partitions_does_not_wait_for_the_markers(coordinated: Coordinated) -> None:

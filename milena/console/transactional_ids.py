@@ -16,6 +16,7 @@ from milena.client.transactions import (
 )
 from milena.console.model import Json
 from milena.protocol.errors import ErrorCode, KafkaError
+from milena.protocol.schemas.primitives import MAX_STRING
 
 NO_TIMEOUT: Final = 2**31 - 1
 UNFILTERED: Final = (ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_REGULAR_EXPRESSION)
@@ -30,7 +31,8 @@ async def listed(client: Cluster, states: Sequence[str], text: str) -> list[Tran
     """Return the ids of all coordinators that contain ``text``, in one of ``states`` if there are some."""
     pattern = f"(?s).*{re.escape(text)}.*" if text else None
     try:
-        return await list_transactions(client, states=states, pattern=pattern)
+        if pattern is None or len(pattern.encode()) <= MAX_STRING:
+            return await list_transactions(client, states=states, pattern=pattern)
     except KafkaError as error:
         if pattern is None or error.code not in UNFILTERED:
             raise

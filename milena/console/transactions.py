@@ -119,7 +119,7 @@ def _of(producer_id: int, producers: Sequence[ActiveProducer] | None) -> Json | 
 @router.get("/api/transactions/hanging")
 async def hanging(
     context: Shared,
-    minutes: Annotated[float, Query(ge=0, description="only those without a record for so long")] = 15,
+    minutes: Annotated[float, Query(ge=0, lt=1 << 31, description="only those without a record for so long")] = 15,
 ) -> dict[str, Any]:
     """Transactions that no coordinator will end, as `milena transactions find-hanging` finds them, in the partitions
     that have an open transaction now."""

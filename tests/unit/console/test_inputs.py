@@ -83,6 +83,13 @@ async def test_a_position_that_is_out_of_range_is_refused(guard: Guard, query: s
     assert answer.status == 400, answer.body
 
 
+@pytest.mark.parametrize("minutes", ["inf", "nan", "1e308", "-1", "a"])
+async def test_a_time_that_is_no_number_of_minutes_is_refused(guard: Guard, minutes: str) -> None:
+    answer = await call(guard, f"/api/transactions/hanging?minutes={minutes}", headers=BEARER)
+    assert answer.status == 400, answer.body
+    assert "minutes: Input should be" in answer.json["error"]
+
+
 @pytest.mark.parametrize("path", ["/api/elect", "/api/nodes/1/trace", "/api/topics/t/configs"])
 @pytest.mark.parametrize("body", [b'{"topic": "\xed\xa0\x80"}', b"\xff", b'{"a":' * 100_000, b"[" * 100_000])
 async def test_a_body_that_is_no_text_or_too_deep_is_refused(guard: Guard, path: str, body: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -46,8 +47,10 @@ class Outcomes:
         self._stable = stable
         self._aborted = AbortedBatches(aborted)
         self._opened = opened or {}
-        self._markers = list(_markers(data)) if data else []
-        """Producer id, offset, and outcome of each marker of the slice."""
+        self._markers: dict[int, list[tuple[int, str]]] = {}
+        """Offset and outcome of each marker of the slice, by producer id."""
+        for producer, offset, outcome in _markers(data) if data else ():
+            self._markers.setdefault(producer, []).append((offset, outcome))
 
     def of(self, batch: BatchView) -> str | None:
         """Return the outcome of a batch's transaction; None outside of transactions. Raises CorruptBatch,
@@ -63,12 +66,9 @@ class Outcomes:
         first = self._opened.get(batch.producer_id)
         if first is not None and first <= batch.base_offset:
             return OPEN
-        later = (
-            outcome
-            for producer, offset, outcome in self._markers
-            if producer == batch.producer_id and offset > batch.base_offset
-        )
-        return next(later, UNKNOWN)
+        markers = self._markers.get(batch.producer_id, ())
+        following = bisect(markers, batch.base_offset, key=lambda marker: marker[0])
+        return markers[following][1] if following < len(markers) else UNKNOWN
 
 
 def _markers(data: bytes) -> Iterator[tuple[int, int, str]]:

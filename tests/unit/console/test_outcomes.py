@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from milena.console.outcomes import Outcomes, marker_of
+from milena.console import outcomes as transaction_outcomes
+from milena.console.outcomes import COMMITTED, Outcomes, marker_of
 from milena.protocol.records.batch import iter_batches
 from milena.protocol.records.control_records import AbortMarker, CommitMarker, control_batch
 from milena.protocol.records.records import Record, build_batch
@@ -72,6 +73,27 @@ def test_behind_it_the_next_marker_of_the_producer_decides_or_its_open_transacti
     assert outcomes(data, found) == [
         "open", "aborted", "committed", "aborted", "committed", "committed", "committed", "open", "unknown",
     ]  # fmt: skip
+
+
+class Counted(int):
+    """A producer id that counts how often it is compared."""
+
+    compared = 0
+    __hash__ = int.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return int(self) == other
+
+
+def test_a_batch_is_not_compared_with_the_markers_of_all_producers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slice of 1 MiB may have 7,000 of them."""
+    count = 100
+    data = b"".join(records(one, 2 * one) + marker(one, 2 * one + 1, commits=True) for one in range(count))
+    found = [(Counted(one), 2 * one + 1, COMMITTED) for one in range(count)]
+    monkeypatch.setattr(transaction_outcomes, "_markers", lambda _: iter(found))
+    assert outcomes(data, Outcomes(data, stable=0)) == [COMMITTED] * 2 * count
+    assert Counted.compared <= 2 * count
 
 
 def test_a_batch_outside_of_transactions_has_no_outcome() -> None:

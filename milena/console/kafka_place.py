@@ -103,17 +103,17 @@ class KafkaSession:
         for key in [key for key in self._model.registered if key not in registered]:
             self._model.remove_partition(key)
         await self._take_replicas(view, registered)
-        await self._take_transactions(view)
+        await self._take_transactions()
 
-    async def _take_transactions(self, view: ClusterView) -> None:
+    async def _take_transactions(self) -> None:
         """Enter the ids whose transaction has not ended. A large cluster has too many ids to list all in each
         round."""
         try:
-            opened = await open_ids(self._client)
+            coordinated = {f"broker-{broker}": ids for broker, ids in (await open_ids(self._client)).items()}
         except KafkaError:  # a coordinator is loading, or an older broker
             return
-        for broker in view.brokers:
-            self._model.set_transactions(f"broker-{broker}", opened.get(broker, NO_TRANSACTIONS))
+        for node in [*coordinated, *(self._model.transactions.keys() - coordinated)]:
+            self._model.set_transactions(node, coordinated.get(node, NO_TRANSACTIONS))
 
     async def _take_brokers(self, view: ClusterView) -> None:
         """Brokers that metadata does not name are fenced, or have ended."""

@@ -113,6 +113,10 @@ class Reading:
                         return offset
                     self._add(partition, found, batch, record, outcome)
                     offset = found + 1
+            elif self.scans_left <= 0:
+                return offset
+            else:
+                self.scans_left -= batch.count
             offset = max(offset, batch.last_offset + 1)
         return offset
 

@@ -109,7 +109,12 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "milena/controller/rules/leader_choice.py": _CONTROLLER,
     "milena/controller/rules/partition_change.py": _CONTROLLER,
     "milena/controller/commands/leader_elections.py": _CONTROLLER,
-    "milena/storage/log/log_reads.py": _LOGS,
+    "milena/storage/log/log_reads.py": (
+        *_LOGS,
+        "tests/unit/storage/test_deleted_transactions.py",
+        "tests/unit/storage/test_log_reads.py",
+        "tests/unit/storage/test_timestamps.py",
+    ),
     "milena/storage/log/unified_log.py": _LOGS,
     "milena/storage/log/recovery.py": _LOGS,
     "milena/tiered/aux_state/aux_state.py": _TIER,

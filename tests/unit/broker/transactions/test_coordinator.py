@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from milena.broker.transactions.loading import Loader
+from milena.broker.transactions.model import Transaction
+from milena.protocol.cooperative import Cooperative
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.batch import CorruptBatch
 from milena.protocol.records.transaction_records import TransactionState
@@ -237,3 +239,16 @@ def _with_a_follower(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Coordinat
 def test_the_topic_is_the_transaction_log(coordinated: Coordinated) -> None:
     assert coordinated.partition.topic == TRANSACTION_TOPIC
     assert coordinated.transactions.partition_for("anything") == 0
+
+
+def test_the_time_of_a_load_is_counted(coordinated: Coordinated, monkeypatch: pytest.MonkeyPatch) -> None:
+    finish = Loader.finish
+
+    def slowly(loader: Loader) -> Cooperative[dict[str, Transaction]]:
+        coordinated.bench.clock.advance(2.0)
+        return finish(loader)
+
+    monkeypatch.setattr(Loader, "finish", slowly)
+    coordinated.elect()
+    coordinated.tasks.run()
+    assert coordinated.transactions.loads.longest_ms() == 2_000

@@ -56,6 +56,8 @@ function Reader({ topic, partition }) {
   };
   const records = /** @type {TopicRecord[]} */ (answer?.records ?? []);
   const next = partition === null ? undefined : answer?.next?.[partition];
+  // A part of a partition may have no record to show, if it has only records of aborted transactions or other keys.
+  const ended = records.length === 0 && (next ?? 0) >= (answer?.high_watermark?.[/** @type {number} */ (partition)] ?? 0);
   return html`<form class="bar" onSubmit=${submit} role="search">
       <label>Search by <select value=${search.by} onChange=${(/** @type {any} */ event) => setSearch({ ...search, by: event.target.value, value: "" })}>
         <option value="offset">offset</option><option value="time">time</option><option value="key">key</option></select></label>
@@ -66,7 +68,7 @@ function Reader({ topic, partition }) {
       <label>Isolation <select value=${search.isolation} onChange=${(/** @type {any} */ event) => setSearch({ ...search, isolation: event.target.value })}>
         ${Object.entries(ISOLATIONS).map(([name, title]) => html`<option key=${name} value=${name}>${title}</option>`)}</select></label>
       <button>Read</button>
-      <button type="button" disabled=${next === undefined || records.length === 0} onClick=${() => setFrom(next)}>Next ${PAGE}</button>
+      <button type="button" disabled=${next === undefined || ended} onClick=${() => setFrom(next)}>Next ${PAGE}</button>
       <label>Format <select value=${format} onChange=${(/** @type {any} */ event) => setFormat(event.target.value)}>
         ${Object.entries(FORMATS).map(([name, title]) => html`<option key=${name} value=${name}>${title}</option>`)}</select></label>
       <span role="status" class=${error ? "bad" : "dim"}>${error ? `✗ ${error}` : answer ? `${records.length} records` : "reading"}</span>

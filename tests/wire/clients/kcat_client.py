@@ -18,6 +18,8 @@ class KcatClient:
     """Keys and values must be text, because kcat reads lines. Its exit code acknowledges all records or none."""
 
     name = "kcat"
+    said = ""
+    """What the last producer has logged: retries, drained partitions, changes of its epoch."""
 
     def produce(
         self,
@@ -35,7 +37,7 @@ class KcatClient:
             "reconnect.backoff.max.ms": "200",
             "retry.backoff.ms": "50",
         }
-        command = ["kcat", "-E", "-b", bootstrap, "-P", "-t", topic, "-z", codec, "-K", "\t"]
+        command = ["kcat", "-E", "-b", bootstrap, "-P", "-t", topic, "-z", codec, "-K", "\t", "-d", "eos"]
         command += [word for key, value in settings.items() for word in ("-X", f"{key}={value}")]
         middle = Halfway(2, halfway)
         with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as kcat:
@@ -52,7 +54,8 @@ class KcatClient:
             kcat.stdin.close()
             code = kcat.wait(LIMIT)
             reader.join()
-        assert code == 0, b"".join(errors).decode()
+        self.said = b"".join(errors).decode()
+        assert code == 0, self.said
         return list(range(len(records)))
 
     def consume(

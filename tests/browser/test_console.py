@@ -284,7 +284,7 @@ def test_force_terminate_ends_the_transaction_of_an_id_which_is_an_event(console
     row = page.get_by_role("group", name="Table of transactional ids").get_by_role("row", name=re.compile(name))
     row.get_by_text("▶ Ongoing").wait_for()
     details = page.get_by_role("region", name=f"Transactional id {name}")
-    assert "Undo: nothing does." in details.inner_text()
+    assert "This cannot be undone." in details.inner_text()
     details.get_by_role("button", name=f"Force-terminate {name}").click()
     row.get_by_text("· Empty").wait_for()
     page.get_by_role("combobox", name="State").select_option("CompleteCommit")

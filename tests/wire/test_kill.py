@@ -81,7 +81,7 @@ def batches_on(cluster: LocalCluster, broker: int, topic: str) -> list[tuple[int
 
 
 def described(batches: list[tuple[int, BatchView]], client: WireClient) -> str:
-    """What tells a batch that the broker has lost from one that the client has not sent."""
+    """The batches of the log, and what the client has logged about retries."""
     lines = [
         f"{partition} {batch.base_offset}: {batch.last_offset_delta + 1} records, leader epoch {batch.leader_epoch}, "
         f"producer {batch.producer_id} epoch {batch.producer_epoch} sequence {batch.base_sequence}"

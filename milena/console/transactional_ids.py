@@ -41,7 +41,7 @@ async def listed(client: Cluster, states: Sequence[str], text: str) -> list[Tran
 
 
 async def described(client: Cluster, ids: Sequence[TransactionListing]) -> list[TransactionDescription]:
-    """Describe ids, with one request to each coordinator. Those that have moved meanwhile are left out."""
+    """Describe ids, with one request to each coordinator. An id whose coordinator has changed since is left out."""
     by_coordinator: dict[int, list[str]] = {}
     for one in ids:
         by_coordinator.setdefault(one.coordinator, []).append(one.transactional_id)

@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -46,39 +48,38 @@ def test_force_terminate_says_whether_a_transaction_was_open(cluster: LocalClust
     assert said == f"{topic}: no transaction was open, and the producer is fenced\n"
 
 
+@contextmanager
+def open_transaction(bootstrap: str, topic: str) -> Iterator[subprocess.Popen[str]]:
+    """A producer whose transaction has the record ``lost``; its transactional id is the topic's name."""
+    milena("topic", "create", topic, "-b", bootstrap)
+    command = [*MILENA, "produce", topic, "--transactional-id", topic, "-b", bootstrap]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as producer:
+        assert producer.stdin is not None
+        producer.stdin.write("lost\n")
+        producer.stdin.flush()
+        assert milena("consume", topic, "--from-beginning", "--max", "1", "-b", bootstrap).out == "lost\n"
+        yield producer
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_aborts_the_transaction_of_a_producer(
     cluster: LocalCluster, topic: str, number: signal.Signals
 ) -> None:
-    server = ("-b", cluster.bootstrap)
-    milena("topic", "create", topic, *server)
-    command = [*MILENA, "produce", topic, "--transactional-id", topic, *server]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as producer:
-        assert producer.stdin is not None
-        producer.stdin.write("lost\n")
-        producer.stdin.flush()
-        assert milena("consume", topic, "--from-beginning", "--max", "1", *server).out == "lost\n"
+    with open_transaction(cluster.bootstrap, topic) as producer:
         producer.send_signal(number)
         assert producer.wait(LIMIT) == 128 + number  # although its input is still open
         assert producer.stderr is not None
         assert producer.stderr.read() == f"milena: interrupted; the transaction of {topic} is aborted\n"
-    described = json.loads(milena("transactions", "describe", topic, "--json", *server).out)
+    described = json.loads(milena("transactions", "describe", topic, "--json", "-b", cluster.bootstrap).out)
     assert described["state"] in ("PrepareAbort", "CompleteAbort")
 
 
 def test_the_error_of_a_fenced_producer_names_the_possible_causes(cluster: LocalCluster, topic: str) -> None:
-    server = ("-b", cluster.bootstrap)
-    milena("topic", "create", topic, *server)
-    command = [*MILENA, "produce", topic, "--transactional-id", topic, *server]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as producer:
-        assert producer.stdin is not None
-        producer.stdin.write("lost\n")
-        producer.stdin.flush()
-        assert milena("consume", topic, "--from-beginning", "--max", "1", *server).out == "lost\n"
-        milena(*command[len(MILENA) :], stdin="another\n")
+    with open_transaction(cluster.bootstrap, topic) as producer:
+        milena("produce", topic, "--transactional-id", topic, "-b", cluster.bootstrap, stdin="another\n")
+        assert producer.stdin is not None and producer.stderr is not None
         producer.stdin.close()
         assert producer.wait(LIMIT) == 1
-        assert producer.stderr is not None
         said = producer.stderr.read()
     assert said.startswith(f"milena: the producer of {topic} is fenced: its transaction was open for more than")
     assert "another producer uses this transactional id (PRODUCER_FENCED)" in said

@@ -119,17 +119,13 @@ def last_stable_offset_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def offsets_are_always_committed(monkeypatch: pytest.MonkeyPatch) -> None:
-    end = TransactionalOffsets.end
-    monkeypatch.setattr(
-        TransactionalOffsets, "end", lambda self, producer_id, commit: end(self, producer_id, commit=True)
-    )
+    apply = TransactionalOffsets.apply
+    monkeypatch.setattr(TransactionalOffsets, "apply", lambda self, *given, commit: apply(self, *given, commit=True))
 
 
 def offsets_are_never_committed(monkeypatch: pytest.MonkeyPatch) -> None:
-    end = TransactionalOffsets.end
-    monkeypatch.setattr(
-        TransactionalOffsets, "end", lambda self, producer_id, commit: end(self, producer_id, commit=False)
-    )
+    apply = TransactionalOffsets.apply
+    monkeypatch.setattr(TransactionalOffsets, "apply", lambda self, *given, commit: apply(self, *given, commit=False))
 
 
 BUGS: dict[str, tuple[Plant, set[Anomaly]]] = {

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import chain
 
 from milena.broker.coordinators import loading as coordinators
 from milena.broker.coordinators.loading import ReadableLog
+from milena.broker.groups.ended_transactions import EndedTransaction
 from milena.broker.groups.group import Group
 from milena.broker.groups.model import SESSION_NOT_BEGUN, CommittedOffset, GroupState, Member
 from milena.broker.groups.shard import Shard
@@ -43,11 +44,14 @@ class Loader(coordinators.Loader):
             marker = control_of(record)
             if not isinstance(marker, AbortMarker | CommitMarker):
                 continue
-            ended = self.transactional.end(batch.producer_id, commit=isinstance(marker, CommitMarker))
-            for group_id, changes in ended.items():
-                self._offsets.setdefault(group_id, {}).update(changes)
-                if self._budget.spend(len(changes)):
+            commit = isinstance(marker, CommitMarker)
+            ended = EndedTransaction(batch.producer_id, commit=commit, transactional=self.transactional)
+            while not ended.is_applied:
+                if self._budget.spend(ended.step(self.transactional, self._apply_ended)):
                     yield
+
+    def _apply_ended(self, group_id: str, changes: Mapping[TopicPartition, CommittedOffset]) -> None:
+        self._offsets.setdefault(group_id, {}).update(changes)
 
     def _apply_record(self, raw_key: bytes | None, raw_value: bytes | None, batch: BatchView) -> None:
         if raw_key is None:

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from milena.broker.coordinators.errors import client_error, client_errors
 from milena.broker.coordinators.partition_log import CoordinatorLog
 from milena.broker.groups import offsets, rebalance, store
+from milena.broker.groups.ended_transactions import EndedTransaction
 from milena.broker.groups.group import Group, Persisted
 from milena.broker.groups.journal import Changes, Journal
 from milena.broker.groups.model import CommittedOffset, GroupSettings, GroupState
@@ -73,6 +74,8 @@ class Shard:
         self._timers: dict[str, tuple[int, Timer]] = {}
         self._journal = Journal()
         self._transactional = TransactionalOffsets()
+        self._ended: list[EndedTransaction] = []
+        """Transactions with many offsets, which are being applied in steps."""
         self._pending: dict[str, str] = {}
         """Pending member ids with their group ids, oldest first."""
         self._events = LimitedLog(get_logger("groups"), clock.monotonic)
@@ -127,6 +130,7 @@ class Shard:
     def committed_offsets(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
         """The offsets that OffsetFetch may return. All loaded offsets count as committed, even if the high watermark of
         this leader is still lower: they contain everything that the previous leader has acknowledged."""
+        self._apply_ended(group_id)
         self._journal.advance(self._log.high_watermark)
         group = self.groups.get(group_id)
         return self._journal.committed(group_id, group.offsets if group is not None else {})
@@ -143,6 +147,7 @@ class Shard:
 
     def pending_partitions(self, group_id: str) -> Collection[TopicPartition]:
         """The partitions of a group for which open transactions have written offsets."""
+        self._apply_ended(group_id)
         return self._transactional.partitions(group_id)
 
     def attempt(self, group: Group, step: Callable[[], object]) -> bool:
@@ -258,6 +263,7 @@ class Shard:
     ) -> None:
         """Write offsets that take effect when the transaction of ``producer_id`` is committed. ``batch``: their
         ``store.offset_batch``; ``guard``: see ``OffsetsLog.append``. ``done`` as in ``commit``."""
+        self._apply_ended(group.group_id)
         try:
             end = self._append(batch, guard) if changes else self._log.end
         except KafkaError as error:
@@ -269,25 +275,46 @@ class Shard:
             self.after_request(group)
 
     def end_transaction(self, marker: EndMarkerRequest, done: Persisted) -> None:
-        """Append a marker, and apply or drop the offsets that its transaction has written. If the append is refused,
-        nothing changes. A group without any offset stays until offsets expire the next time, as in Kafka. ``done`` is
-        called when the marker is committed, or with the error code of the partition."""
+        """Append a marker, and apply or drop the offsets that its transaction has written, very many in steps. If the
+        append is refused, nothing changes. A group without any offset stays until offsets expire the next time, as in
+        Kafka. ``done`` is called when the marker is committed and the offsets are applied, or with the error code of
+        the partition."""
         if self.closed:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
         try:
             batch = marker.batch(self._clock.time_ms())
-            end = self._log.append(batch, transaction_version=marker.transaction_version)
+            self._log.append(batch, transaction_version=marker.transaction_version)
         except KafkaError as error:
             done(error.code)
             return
-        self._journal.advance(self._log.high_watermark)
-        for group_id, changes in self._transactional.end(marker.producer_id, commit=marker.commit).items():
+        ended = EndedTransaction(marker.producer_id, commit=marker.commit, transactional=self._transactional)
+        self._ended.append(ended)
+        self._apply_step(ended, done)
+
+    def _apply_step(self, ended: EndedTransaction, done: Persisted) -> None:
+        if not self.closed:
+            self._journal.advance(self._log.high_watermark)
+            ended.step(self._transactional, self._apply)
+            if not ended.is_applied:
+                self._clock.call_later(0, lambda: self._apply_step(ended, done))
+                return
+        self._ended.remove(ended)
+        self._log.when_committed(self._log.end, done)
+
+    def _apply_ended(self, group_id: str) -> None:
+        """Apply the offsets of ended transactions that a group does not have yet: a request may not see or change them
+        in part."""
+        for ended in self._ended:
+            ended.apply_all(self._transactional, group_id, self._apply)
+
+    def _apply(self, group_id: str, changes: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Change the offsets of a group as a marker says. With several steps the log may have grown since the marker;
+        then they count as committed with what was written until now."""
+        if changes:
             group = self.groups[group_id]
-            if changes:
-                self._journal.appended(end, group_id, group.offsets, changes, ends_transaction=True)
-                group.offsets.update(changes)
-        self._log.when_committed(end, done)
+            self._journal.appended(self._log.end, group_id, group.offsets, changes, ends_transaction=True)
+            group.offsets.update(changes)
 
     def remove_offsets(self, group: Group, partitions: Iterable[TopicPartition], done: Persisted) -> None:
         """Write tombstones for the offsets of ``partitions``. ``done`` is called when they, or with no partitions all
@@ -337,6 +364,7 @@ class Shard:
 
     def _partitions(self, group: Group) -> list[TopicPartition]:
         """The partitions that a group has offsets for, also those of open transactions."""
+        self._apply_ended(group.group_id)
         pending = self._transactional.partitions(group.group_id)
         return [*group.offsets, *(partition for partition in pending if partition not in group.offsets)]
 
@@ -355,6 +383,7 @@ class Shard:
                 # The group may have been deleted while other tasks ran.
                 if self.groups.get(group.group_id) is not group:
                     break
+                self._apply_ended(group.group_id)
                 yield group, chunk
 
     def expire_offsets(self, retention_ms: int) -> Iterator[None]:
@@ -417,6 +446,7 @@ class Shard:
 
     def _write_batch(self, group: Group, changes: Changes, batch: bytes, done: Persisted) -> bool:
         """Append the batch with ``changes`` and apply these in memory. Returns whether it was appended."""
+        self._apply_ended(group.group_id)
         try:
             end = self._append(batch)
         except KafkaError as error:

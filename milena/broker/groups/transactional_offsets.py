@@ -8,7 +8,7 @@ UNSTABLE_OFFSET_COMMIT for their partitions.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from milena.broker.groups.model import CommittedOffset
 from milena.protocol.types import ProducerId, TopicPartition
@@ -86,23 +86,29 @@ class TransactionalOffsets:
             if not of_producer:
                 del self._by_producer[producer_id]
 
-    def end(self, producer_id: ProducerId, *, commit: bool) -> dict[str, dict[TopicPartition, CommittedOffset]]:
-        """Note that the transaction's marker was appended. Returns the groups to which it had written, with the offsets
-        that they have now; none if the transaction was aborted."""
-        ended: dict[str, dict[TopicPartition, CommittedOffset]] = {}
-        for group_id, partitions in self._by_producer.pop(producer_id, {}).items():
-            of_group, changes = self._by_group[group_id], ended.setdefault(group_id, {})
-            for partition in partitions:
-                found = of_group[partition]
-                number, offset = found.pending.pop(producer_id)
-                if commit and number > found.latest:
-                    changes[partition] = offset
-                    found.latest = number
-                if not found.pending:
-                    del of_group[partition]
-            if not of_group:
-                del self._by_group[group_id]
-        return ended
+    def take(self, producer_id: ProducerId) -> dict[str, dict[TopicPartition, None]]:
+        """Note that the transaction's marker was appended. Returns what it had written: ``apply`` has to follow for all
+        of it, and for the partitions of a group before any other change of its offsets."""
+        return self._by_producer.pop(producer_id, {})
+
+    def apply(
+        self, producer_id: ProducerId, group_id: str, partitions: Iterable[TopicPartition], *, commit: bool
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """Remove partitions that ``take`` returned. Returns the offsets that they have now; none if the transaction was
+        aborted."""
+        changes: dict[TopicPartition, CommittedOffset] = {}
+        of_group = self._by_group[group_id]
+        for partition in partitions:
+            found = of_group[partition]
+            number, offset = found.pending.pop(producer_id)
+            if commit and number > found.latest:
+                changes[partition] = offset
+                found.latest = number
+            if not found.pending:
+                del of_group[partition]
+        if not of_group:
+            del self._by_group[group_id]
+        return changes
 
     def groups(self) -> Collection[str]:
         """The groups to which open transactions have written."""

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from milena.broker.apis import offset_fetch
+from milena.broker.groups import ended_transactions
 from milena.broker.groups.loading import Loader
 from milena.broker.groups.offsets import has_deleted_topic
 from milena.broker.transactions.verification import Operation
@@ -144,6 +145,77 @@ def test_a_group_of_an_aborted_transaction_alone_expires(groups: Groups) -> None
     assert groups.shard.groups.keys() == {"g"}
     list(groups.shard.expire_offsets(60_000))
     assert groups.shard.groups.keys() == set()
+
+
+# -- transactions with very many offsets
+
+
+@pytest.fixture
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One offset of an ended transaction is applied before other tasks run."""
+    monkeypatch.setattr(ended_transactions, "OFFSETS_PER_STEP", 1)
+
+
+def test_offsets_are_applied_in_steps_before_the_marker_is_answered(groups: Groups, one_by_one: None) -> None:
+    groups.sending(5, 0, 1, offset=5)
+    ended = groups.end(commit=True)
+    assert (len(groups.shard.groups["g"].offsets), ended) == (1, [])
+    groups.clock.advance(0)
+    assert (len(groups.shard.groups["g"].offsets), ended) == (2, [ErrorCode.NONE])
+
+
+def test_a_reader_sees_all_offsets_of_a_transaction_between_two_steps(groups: Groups, one_by_one: None) -> None:
+    groups.commit(9, 0, 1, offset=4)
+    groups.sending(5, 0, 1, offset=5)
+    groups.end(commit=True)
+    assert [groups.fetched(index=index) for index in (0, 1)] == [5, 5]
+
+
+def test_the_next_transaction_of_the_producer_is_not_ended_by_later_steps(groups: Groups, one_by_one: None) -> None:
+    groups.sending(5, 0, 1, offset=5)
+    groups.end(commit=True)
+    groups.sending(5, 0, 1, offset=6)
+    groups.clock.advance(0)
+    assert [groups.fetched(index=index) for index in (0, 1)] == [5, 5]
+    assert fetched(groups) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
+
+
+def test_a_commit_between_two_steps_is_not_replaced(groups: Groups, one_by_one: None) -> None:
+    groups.sending(5, 0, 1, offset=5)
+    groups.end(commit=True)
+    groups.commit(9, 0, 1, offset=9)
+    groups.clock.advance(0)
+    assert [groups.fetched(index=index) for index in (0, 1)] == [9, 9]
+
+
+def test_a_deletion_between_two_steps_removes_all_offsets(groups: Groups, one_by_one: None) -> None:
+    groups.sending(5, 0, 1, offset=5)
+    groups.end(commit=True)
+    groups.deleting()
+    groups.clock.advance(0)
+    assert "g" not in groups.shard.groups
+
+
+def test_all_offsets_are_unstable_until_the_marker_is_committed(groups: Groups, one_by_one: None) -> None:
+    groups.sending(5, 0, 1, offset=5)
+    groups.log.hold = True
+    ended = groups.end(commit=True)
+    groups.committing(9, 0, group="h")
+    for _ in range(2):
+        unstable = groups.shard.unstable("g")
+        assert unstable is not None and unstable(("t", 0)) and unstable(("t", 1))
+        groups.clock.advance(0)
+    groups.log.commit()
+    assert ended == [ErrorCode.NONE]
+    assert [fetched(groups, index) for index in (0, 1)] == [(ErrorCode.NONE, 5)] * 2
+
+
+def test_a_coordinator_that_resigns_between_two_steps_answers_the_marker(groups: Groups, one_by_one: None) -> None:
+    groups.sending(5, 0, 1, offset=5)
+    ended = groups.end(commit=True)
+    groups.shard.close()
+    groups.clock.advance(0)
+    assert len(ended) == 1
 
 
 # -- deletion and expiration
@@ -363,8 +435,10 @@ def test_a_topic_that_is_deleted_during_the_verification_has_no_offset(groups: G
 class RandomSteps:
     """Random requests and markers for one group, and the log's followers, by seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, holds: bool = True) -> None:
+        """``holds``: writes may be uncommitted for a while."""
         self.bench = Bench(Path("unused"))
+        self.holds = holds
         self.groups = Groups(self.bench)
         self.random = Random(seed)
         self.offset = 0
@@ -374,7 +448,7 @@ class RandomSteps:
         self.offset += 1
         partitions = random.choice([(0,), (1,), (0, 1)])
         producer = random.randint(1, 3)
-        match random.choices(range(10), weights=(6, 12, 10, 1, 2, 2, 3, 4, 1, 1))[0]:
+        match random.choices(range(10), weights=(6, 12, 10, 1, 2, 2, 3 * self.holds, 4, 1, 1))[0]:
             case 0:
                 groups.committing(9, *partitions, offset=self.offset)
             case 1:
@@ -401,6 +475,7 @@ class RandomSteps:
     def check(self) -> None:
         log, shard = self.groups.log, self.groups.shard
         written, committed = replay(log.batches), replay(log.batches[: log.high_watermark])
+        seen = {("g", index): self.groups.fetched(index=index) for index in PARTITIONS}
         in_memory = {
             (name, key[1]): offset.offset for name, one in shard.groups.items() for key, offset in one.offsets.items()
         }
@@ -408,7 +483,6 @@ class RandomSteps:
         assert pending_in(shard._transactional) == written.pending
         with_offsets = {key[0] for key in written.offsets} | {key[0] for key in written.pending}
         assert with_offsets <= shard.groups.keys()
-        seen = {("g", index): self.groups.fetched(index=index) for index in PARTITIONS}
         assert {key: offset for key, offset in seen.items() if offset >= 0} == committed.offsets
         unstable = shard.unstable("g")
         found = {index for index in PARTITIONS if unstable is not None and unstable(("t", index))}
@@ -430,5 +504,17 @@ def test_memory_is_what_loading_the_log_gives(seed: int) -> None:
         for _ in range(STEPS):
             steps.step()
             steps.check()
+    finally:
+        steps.bench.close()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_memory_is_what_loading_the_log_gives_with_one_offset_a_step(seed: int, one_by_one: None) -> None:
+    steps = RandomSteps(seed, holds=False)
+    try:
+        for _ in range(2 * STEPS):
+            steps.step()
+            if steps.random.random() < 0.3:
+                steps.check()
     finally:
         steps.bench.close()

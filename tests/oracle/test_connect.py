@@ -1,5 +1,5 @@
 """A source of Kafka Connect with exactly-once support: workers and brokers are killed, and each record is there
-once.
+once. As a control, the same source runs beside it without that support: its records are written again.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -17,6 +17,7 @@ from urllib.request import Request, urlopen
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from milena.protocol.records.hashing import partition_for_group
 from milena.testing.local_cluster import LocalCluster
 from milena.up.ports import free
 from tests.oracle.conftest import REPLICATED
@@ -27,25 +28,21 @@ from tests.wire.waiting import wait_until
 SOURCE: Final = Path(__file__).with_name("CountingSource.java")
 WORKER: Final = "org.apache.kafka.connect.cli.ConnectDistributed"
 HOST: Final = "127.0.0.1"
-TOPIC: Final = "numbers"
+EXACT, CONTROL = "exact", "control"
+"""The names of the two jobs, which are also their topics and groups."""
 COUNT: Final = 960
 PACE: Final = 200
 """Records a second: the source runs while workers and brokers are killed."""
-SETTINGS: Final = {  # without exactly-once support the next worker would begin again: offsets are flushed rarely
-    "group.id": "workers",
-    "exactly.once.source.support": "enabled",
+SETTINGS: Final = {  # without exactly-once support the next worker begins again: offsets are not flushed in a run
     "key.converter": "org.apache.kafka.connect.storage.StringConverter",
     "value.converter": "org.apache.kafka.connect.storage.StringConverter",
-    "config.storage.topic": "connect-configs",
-    "offset.storage.topic": "connect-offsets",
-    "status.storage.topic": "connect-status",
     "offset.storage.partitions": "3",
     "status.storage.partitions": "1",
     "session.timeout.ms": "6000",
     "heartbeat.interval.ms": "500",
     "scheduled.rebalance.max.delay.ms": "0",
     "plugin.discovery": "service_load",
-    "offset.flush.interval.ms": "60000",
+    "offset.flush.interval.ms": "600000",
 }
 QUICK: Final = {
     "group.initial.rebalance.delay.ms": "0",
@@ -56,10 +53,8 @@ QUICK: Final = {
 CONNECTOR: Final = {
     "connector.class": "CountingSource",
     "tasks.max": "1",
-    "topic": TOPIC,
     "count": str(COUNT),
     "pace": str(PACE),
-    "exactly.once.support": "required",
     "transaction.boundary": "poll",
 }
 
@@ -81,14 +76,29 @@ def plugin(kafka_answers: None, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return folder
 
 
-class Worker:
-    """A worker of the cluster of Connect, which is started again with the same settings after it was killed."""
+class Job:
+    """The source on a worker of its own, which is started again with the same settings after it was killed, and what a
+    consumer with read_committed finds in its topic."""
 
-    def __init__(self, settings: Path, port: int, said: Path) -> None:
+    def __init__(self, name: str, folder: Path, plugin: Path, bootstrap: str) -> None:
+        self.name = name
+        self._exact = name == EXACT
+        (port,) = free(HOST, 1)
+        more = {
+            "bootstrap.servers": bootstrap,
+            "listeners": f"http://{HOST}:{port}",
+            "plugin.path": str(plugin),
+            "group.id": name,
+            "exactly.once.source.support": "enabled" if self._exact else "disabled",
+            **{f"{kind}.storage.topic": f"{name}-{kind}" for kind in ("config", "offset", "status")},
+        }
+        settings = folder / f"{name}.properties"
+        settings.write_text("".join(f"{key}={value}\n" for key, value in {**SETTINGS, **more}.items()))
         self._command = java(WORKER, str(settings), heap="384m")
-        self._url = f"http://{HOST}:{port}/connectors"
-        self._said = said
+        self._url = f"http://{HOST}:{port}/connectors/{name}/config"
+        self._said = folder / f"{name}.out"
         self._process: subprocess.Popen[bytes] | None = None
+        self.numbers = Numbers(bootstrap, name)
 
     def start(self) -> None:
         with self._said.open("a") as said:
@@ -99,10 +109,15 @@ class Worker:
             self._process.kill()
             self._process.wait()
 
-    def put(self, name: str, config: dict[str, str]) -> bool:
-        """Make a connector. Returns whether the worker has done so."""
-        body = json.dumps(config).encode()
-        request = Request(f"{self._url}/{name}/config", body, {"Content-Type": "application/json"}, method="PUT")
+    def close(self) -> None:
+        self.kill()
+        self.numbers.close()
+
+    def make(self) -> bool:
+        """Make the connector. Returns whether the worker has done so."""
+        support = "required" if self._exact else "requested"
+        body = json.dumps(CONNECTOR | {"topic": self.name, "exactly.once.support": support}).encode()
+        request = Request(self._url, body, {"Content-Type": "application/json"}, method="PUT")
         try:
             with urlopen(request, timeout=20) as answer:
                 return bool(answer.status < 300)
@@ -111,61 +126,74 @@ class Worker:
 
 
 @contextmanager
-def working(folder: Path, plugin: Path, bootstrap: str) -> Iterator[Worker]:
-    (port,) = free(HOST, 1)
-    more = {
-        "bootstrap.servers": bootstrap,
-        "listeners": f"http://{HOST}:{port}",
-        "plugin.path": str(plugin),
-    }
-    settings = folder / "worker.properties"
-    settings.write_text("".join(f"{name}={value}\n" for name, value in {**SETTINGS, **more}.items()))
-    worker = Worker(settings, port, folder / "worker.out")
-    worker.start()
+def both(folder: Path, plugin: Path, bootstrap: str) -> Iterator[tuple[Job, Job]]:
+    """The job with exactly-once support and the control, with their connectors."""
+    jobs = Job(EXACT, folder, plugin, bootstrap), Job(CONTROL, folder, plugin, bootstrap)
     try:
-        yield worker
+        for job in jobs:
+            job.start()
+        for job in jobs:
+            wait_until(job.make, f"the worker of {job.name} to make the connector", 90)
+        yield jobs
     finally:
-        worker.kill()
+        for job in jobs:
+            job.close()
 
 
 def test_each_record_of_a_source_is_there_once_although_workers_and_brokers_are_killed(
     tmp_path: Path, plugin: Path
 ) -> None:
-    overrides = REPLICATED | QUICK
+    """The control's coordinator is not killed before its worker: a worker without a coordinator ends its tasks, and
+    stores their offsets."""
+    topics = [f"{name}:2:3" for name in (EXACT, CONTROL)]
     with (
-        LocalCluster.start(tmp_path / "cluster", brokers=3, topics=[f"{TOPIC}:2:3"], overrides=overrides) as cluster,
-        working(tmp_path, plugin, cluster.bootstrap) as worker,
+        LocalCluster.start(tmp_path / "cluster", brokers=3, topics=topics, overrides=REPLICATED | QUICK) as cluster,
+        both(tmp_path, plugin, cluster.bootstrap) as jobs,
     ):
-        wait_until(lambda: worker.put(TOPIC, CONNECTOR), "the worker to make the connector", 90)
-        read = Numbers(cluster.bootstrap)
-        one, other, _ = cluster.brokers
-        wait_until(lambda: read.count() >= COUNT // 6, "the source to begin", 60)
-        cluster.kill(one.id)
-        wait_until(lambda: read.count() >= COUNT // 3, "the source to continue without the broker", 60)
-        worker.kill()
-        cluster.restart(one.id)
-        in_sync(cluster, one.id)
-        worker.start()
-        wait_until(lambda: read.count() >= COUNT // 2, "the source to continue with the next worker", 90)
-        cluster.kill(other.id)
-        cluster.restart(other.id)
-        wait_until(lambda: read.count() >= COUNT, "all numbers to be there", 90)
-        assert read.values == {number: [str(one) for one in range(number, COUNT, 2)] for number in (0, 1)}
-        read.close()
+        exact, control = jobs
+        continued(jobs, COUNT // 6, "the sources to begin")
+        spared = coordinator(cluster, CONTROL)
+        one, other = (broker.id for broker in cluster.brokers if broker.id != spared)
+        cluster.kill(one)
+        continued(jobs, COUNT // 3, "the sources to continue without the broker")
+        for job in jobs:
+            job.kill()
+        cluster.restart(one)
+        for job in jobs:
+            in_sync(cluster, job.name, one)
+            job.start()
+        continued([exact], COUNT // 2, "the source to continue with the next worker")
+        wait_until(control.numbers.repeated, "the control to write numbers again", 90)
+        cluster.kill(other)
+        cluster.restart(other)
+        continued([exact], COUNT, "all numbers to be there")
+        assert exact.numbers.values == {number: [str(one) for one in range(number, COUNT, 2)] for number in (0, 1)}
 
 
-def in_sync(cluster: LocalCluster, broker: int) -> None:
-    places = Places(cluster.bootstrap, TOPIC)
+def continued(jobs: Sequence[Job], count: int, what: str) -> None:
+    """Wait until each job has written so many records."""
+    for job in jobs:
+        wait_until(lambda job=job: job.numbers.count() >= count, f"{what} ({job.name})", 90)  # type: ignore[misc]
+
+
+def coordinator(cluster: LocalCluster, group: str) -> int:
+    """The broker that coordinates a group of workers."""
+    offsets = Places(cluster.bootstrap, "__consumer_offsets").now()
+    return offsets[partition_for_group(group, len(offsets))].leader
+
+
+def in_sync(cluster: LocalCluster, topic: str, broker: int) -> None:
+    places = Places(cluster.bootstrap, topic)
     wait_until(lambda: places.all_have(broker), f"broker {broker} to be in sync", 60)
 
 
 class Numbers:
-    """What a consumer with read_committed finds in the topic, by partition."""
+    """What a consumer with read_committed finds in a topic, by partition."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, topic: str) -> None:
         settings = {"bootstrap.servers": bootstrap, "group.id": "none", "log_level": 0, "enable.auto.commit": False}
         self._consumer = Consumer({**settings, "isolation.level": "read_committed"})
-        self._consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in (0, 1)])
+        self._consumer.assign([TopicPartition(topic, partition, 0) for partition in (0, 1)])
         self.values: dict[int, list[str]] = {0: [], 1: []}
 
     def count(self) -> int:
@@ -174,6 +202,11 @@ class Numbers:
             assert message.error() is None, message.error()
             self.values[message.partition() or 0].append((message.value() or b"").decode())
         return sum(map(len, self.values.values()))
+
+    def repeated(self) -> bool:
+        """Read further, and return whether a partition has a number more than once."""
+        self.count()
+        return any(len(set(found)) < len(found) for found in self.values.values())
 
     def close(self) -> None:
         self._consumer.close()

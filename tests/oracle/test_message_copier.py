@@ -1,5 +1,6 @@
 """Kafka's tools of its own transaction tests: VerifiableProducer writes, TransactionalMessageCopier copies in
-transactions, and VerifiableConsumer reads with read_committed. The copier and a broker are killed."""
+transactions, and VerifiableConsumer reads with read_committed. The copier and a broker are killed. As a control, it
+reads with read_uncommitted: it finds records of aborted transactions, too."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def test_each_record_is_copied_once_although_the_copier_and_a_broker_are_killed(
             cluster.kill(leader)
             cluster.restart(leader)
             assert program.process.wait(LONGEST) == 0
-        assert read(cluster, tmp_path) == Counter(map(str, range(COUNT)))
+        assert read(cluster, tmp_path, "read_committed") == Counter(map(str, range(COUNT)))
+        assert max(read(cluster, tmp_path, "read_uncommitted").values()) > 1
 
 
 def copier_of(cluster: LocalCluster, *, metadata: bool) -> list[str]:
@@ -60,11 +62,11 @@ def copier_of(cluster: LocalCluster, *, metadata: bool) -> list[str]:
     return java(MESSAGE_COPIER, *words, "--enable-random-aborts", *more)
 
 
-def read(cluster: LocalCluster, folder: Path) -> Counter[str]:
+def read(cluster: LocalCluster, folder: Path, isolation: str) -> Counter[str]:
     """How often VerifiableConsumer has read each value, among the first ``COUNT``."""
     config = folder / "consumer.properties"
-    config.write_text("isolation.level=read_committed\n")
-    arguments = ("--bootstrap-server", cluster.bootstrap, "--topic", "output", "--group-id", "verifiers", "--verbose")
+    config.write_text(f"isolation.level={isolation}\n")
+    arguments = ("--bootstrap-server", cluster.bootstrap, "--topic", "output", "--group-id", isolation, "--verbose")
     options = ("--reset-policy", "earliest", "--max-messages", str(COUNT), "--command-config", str(config))
     said = tool(VERIFIABLE_CONSUMER, *arguments, *options, timeout=LONGEST)
     events = [json.loads(line) for line in said.splitlines() if line.startswith("{")]

@@ -42,6 +42,8 @@ WITH_PATTERN: Final = 2
 """The first versions of ListTransactions with these filters."""
 MOST: Final = 500
 """Partitions or producers of one request, as in Kafka's TransactionsCommand."""
+MOST_DESCRIBED: Final = 100
+"""Transactional ids of one request: each may have many partitions."""
 
 
 class TransactionListing(NamedTuple):
@@ -236,8 +238,22 @@ def _producers_in(response: DescribeProducersResponse) -> Iterator[tuple[TopicPa
 async def find_hanging(
     cluster: Cluster, partitions: Sequence[TopicPartition], *, open_for_ms: int, broker: int | None = None
 ) -> list[OpenTransaction]:
-    """Return the transactions in ``partitions`` without a record for ``open_for_ms`` that no coordinator will end: none
-    knows the producer id, or its transaction does not contain the partition. ``broker`` as in
+    """Return the transactions in ``partitions`` without a record for ``open_for_ms`` that no coordinator will end.
+    ``broker`` as in ``describe_producers``."""
+    opened = await open_transactions(cluster, partitions, open_for_ms=open_for_ms, broker=broker)
+    return await hanging_among(cluster, opened)
+
+
+async def hanging_among(cluster: Cluster, opened: Collection[OpenTransaction]) -> list[OpenTransaction]:
+    """Return those of these transactions that no coordinator will end."""
+    ended = await coordinated(cluster, opened)
+    return [one for one in opened if one not in ended]
+
+
+async def open_transactions(
+    cluster: Cluster, partitions: Sequence[TopicPartition], *, open_for_ms: int, broker: int | None = None
+) -> list[OpenTransaction]:
+    """Return the transactions in ``partitions`` without a record for ``open_for_ms``. ``broker`` as in
     ``describe_producers``."""
     now = cluster.runtime.clock.time_ms()
     opened: list[OpenTransaction] = []
@@ -248,21 +264,51 @@ async def find_hanging(
                 for one in producers
                 if one.start_offset is not None and now - one.last_timestamp > open_for_ms
             ]
-    known: dict[int, Collection[TopicPartition]] = {}
+    return opened
+
+
+async def coordinated(
+    cluster: Cluster, opened: Collection[OpenTransaction]
+) -> dict[OpenTransaction, TransactionDescription]:
+    """Return those of these transactions that a coordinator will end, with their transactional ids: one has the
+    producer id, and the partition in its transaction."""
+    known: dict[int, TransactionDescription] = {}
     for ids in _parts(sorted({one.producer.producer_id for one in opened})):
-        for listed in await list_transactions(cluster, producer_ids=ids):
-            try:
-                description = await describe_transaction(cluster, listed.transactional_id)
-            except KafkaError as error:
-                if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
-                    raise
-            else:
-                known[listed.producer_id] = description.partitions
-    return [one for one in opened if one.partition not in known.get(one.producer.producer_id, ())]
+        listed = await list_transactions(cluster, producer_ids=ids)
+        descriptions = {one.transactional_id: one for one in await describe_listed(cluster, listed)}
+        for one in listed:
+            name = one.transactional_id
+            description = descriptions.get(name) or await _known_elsewhere(cluster, name)
+            if description is not None:
+                known[one.producer_id] = description
+    owners = ((one, known.get(one.producer.producer_id)) for one in opened)
+    return {one: owner for one, owner in owners if owner is not None and one.partition in owner.partitions}
 
 
-def _parts(items: Sequence[T]) -> Iterable[Sequence[T]]:
-    return (items[start : start + MOST] for start in range(0, len(items), MOST))
+async def describe_listed(cluster: Cluster, listed: Sequence[TransactionListing]) -> list[TransactionDescription]:
+    """Describe ids, up to ``MOST_DESCRIBED`` in one request. An id whose coordinator has changed since is left out."""
+    by_coordinator: dict[int, list[str]] = {}
+    for one in listed:
+        by_coordinator.setdefault(one.coordinator, []).append(one.transactional_id)
+    found: list[TransactionDescription] = []
+    for coordinator, names in by_coordinator.items():
+        for some in _parts(names, MOST_DESCRIBED):
+            found += await describe_transactions(cluster, coordinator, some)
+    return found
+
+
+async def _known_elsewhere(cluster: Cluster, transactional_id: str) -> TransactionDescription | None:
+    """Return an id as its present coordinator describes it; None if it does not exist any more."""
+    try:
+        return await describe_transaction(cluster, transactional_id)
+    except KafkaError as error:
+        if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            raise
+    return None
+
+
+def _parts(items: Sequence[T], most: int = MOST) -> Iterable[Sequence[T]]:
+    return (items[start : start + most] for start in range(0, len(items), most))
 
 
 async def abort_transaction(cluster: Cluster, partition: TopicPartition, producer: ActiveProducer) -> None:

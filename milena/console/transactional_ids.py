@@ -11,7 +11,7 @@ from milena.client.cluster import Cluster
 from milena.client.transactions import (
     TransactionDescription,
     TransactionListing,
-    describe_transactions,
+    describe_listed,
     list_transactions,
 )
 from milena.console.model import Json
@@ -40,17 +40,6 @@ async def listed(client: Cluster, states: Sequence[str], text: str) -> list[Tran
     return [one for one in every if text in one.transactional_id]
 
 
-async def described(client: Cluster, ids: Sequence[TransactionListing]) -> list[TransactionDescription]:
-    """Describe ids, with one request to each coordinator. An id whose coordinator has changed since is left out."""
-    by_coordinator: dict[int, list[str]] = {}
-    for one in ids:
-        by_coordinator.setdefault(one.coordinator, []).append(one.transactional_id)
-    found: list[TransactionDescription] = []
-    for coordinator, names in by_coordinator.items():
-        found += await describe_transactions(client, coordinator, names)
-    return found
-
-
 async def open_ids(client: Cluster) -> dict[int, Json]:
     """Return each coordinator's part of the state, only with the ids whose transaction has not ended: a large cluster
     has too many ids to describe all in each round."""
@@ -58,7 +47,7 @@ async def open_ids(client: Cluster) -> dict[int, Json]:
     found: dict[int, Json] = {}
     for coordinator in {one.coordinator for one in ids}:
         here = [one for one in ids if one.coordinator == coordinator]
-        known = sorted(await described(client, here[:MOST_DESCRIBED]), key=lambda one: one.start_ms or 0)
+        known = sorted(await describe_listed(client, here[:MOST_DESCRIBED]), key=lambda one: one.start_ms or 0)
         found[coordinator] = {
             "counts": dict(Counter(one.state for one in here)),
             "total": None,

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
+import anyio
 from fastapi import APIRouter, HTTPException, Query
 from pydantic import Field
 
 from milena.client import transactions
 from milena.client.cluster import Cluster
-from milena.client.transactions import ActiveProducer, TransactionDescription
+from milena.client.transactions import ActiveProducer, OpenTransaction, TransactionDescription
 from milena.console.context import Number, Position, Shared, Strict, Text, not_found
 from milena.console.model import Json, Key, Model
 from milena.console.state_types import NamedTransactionalId, TransactionDetails, TransactionStateName, answered
-from milena.console.transactional_ids import described, listed, row_of
+from milena.console.transactional_ids import listed, row_of
 from milena.node.links.outgoing import ChannelError
 from milena.protocol.errors import ErrorCode, KafkaError
 
@@ -25,7 +26,13 @@ MOST_LISTED: Final = 1_000
 MOST_PARTITIONS: Final = 200
 """Partitions of a transaction whose producers an answer has."""
 MOST_SEARCHED: Final = 1_000
-"""Partitions with open transactions in one search for hanging ones."""
+"""Partitions with open transactions in one search for hanging ones, which asks for AT_ONCE at a time."""
+AT_ONCE: Final = 100
+MOST_OPENED: Final = 2_000
+"""Open transactions that a search asks the coordinators for."""
+SEARCH_SECONDS: Final = 20.0
+ONE_AT_A_TIME: Final = anyio.CapacityLimiter(1)
+"""Of searches for hanging transactions."""
 LEADING: Final = "L"
 ROLE, OPEN_TRANSACTION = 0, 13
 """Positions in the row of a replica."""
@@ -62,7 +69,7 @@ async def search(
     """Transactional ids of all coordinators, in the order of their names. Each coordinator looks at all its ids."""
     found = await listed(context.client, state or (), text)
     shown = found[:limit]
-    known = {one.transactional_id: one for one in await described(context.client, shown)}
+    known = {one.transactional_id: one for one in await transactions.describe_listed(context.client, shown)}
     rows = [
         {"transactional_id": one.transactional_id, "coordinator": one.coordinator}
         | row_of(known.get(one.transactional_id, one))
@@ -122,15 +129,36 @@ async def hanging(
     minutes: Annotated[float, Query(ge=0, lt=1 << 31, description="only those without a record for so long")] = 15,
 ) -> dict[str, Any]:
     """Transactions that no coordinator will end, as `milena transactions find-hanging` finds them, in the partitions
-    that have an open transaction now."""
+    that have an open transaction now. `incomplete` says what was not searched; it is empty if all was."""
     await context.watch.fresh()
-    partitions = open_partitions(context.model)[:MOST_SEARCHED]
-    found = await transactions.find_hanging(context.client, partitions, open_for_ms=round(minutes * MINUTE_MS))
+    found, incomplete = await search_hanging(context.client, open_partitions(context.model), round(minutes * MINUTE_MS))
     return {
         "hanging": [
             {"topic": one.partition[0], "partition": one.partition[1], **one.producer._asdict()} for one in found
-        ]
+        ],
+        "incomplete": incomplete,
     }
+
+
+async def search_hanging(client: Cluster, partitions: list[Key], open_for_ms: int) -> tuple[list[OpenTransaction], str]:
+    """Return the hanging transactions in ``partitions``, and a text if not all of these were searched: a search looks
+    up MOST_OPENED transactions in MOST_SEARCHED partitions at most, and takes SEARCH_SECONDS at most, with those before
+    it. Raises KafkaError, ChannelError."""
+    found: list[OpenTransaction] = []
+    searched, left = 0, MOST_OPENED
+    with anyio.move_on_after(SEARCH_SECONDS):
+        async with ONE_AT_A_TIME:
+            for start in range(0, min(len(partitions), MOST_SEARCHED), AT_ONCE):
+                some = partitions[start : start + AT_ONCE]
+                opened = await transactions.open_transactions(client, some, open_for_ms=open_for_ms)
+                found += await transactions.hanging_among(client, opened[:left])
+                left -= len(opened)
+                if left < 0:
+                    break
+                searched += len(some)
+    if searched == len(partitions):
+        return found, ""
+    return found, f"{searched:,} of {len(partitions):,} partitions with open transactions were searched"
 
 
 def open_partitions(model: Model) -> list[Key]:

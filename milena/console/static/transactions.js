@@ -201,7 +201,7 @@ function HeldBackPartitions({ store, state }) {
   return html`<section aria-label="Partitions with open transactions"><div class="bar"><h3>Partitions with open transactions</h3>
       <label>Hanging after <input type="number" min="0" step="any" value=${minutes} onInput=${(/** @type {any} */ event) => setMinutes(Number(event.target.value))} /> minutes without a record</label>
       <button type="button" onClick=${again}>Find hanging</button>
-      <span role="status" class=${error ? "bad" : "dim"}>${error ? `✗ ${error}` : `${held.length} partitions, ${hanging.size} hanging`}</span></div>
+      <span role="status" class=${error ? "bad" : "dim"}>${error ? `✗ ${error}` : `${held.length} partitions, ${hanging.size} hanging${answer?.incomplete ? ` (${answer.incomplete})` : ""}`}</span></div>
     ${held.length > 0 && html`<div class="scroll tall" tabindex="0" role="group" aria-label="Table of partitions with open transactions"><table>
       <caption class="hidden-text">Partitions with open transactions</caption>
       <thead><tr>${["partition", "last stable", "high watermark", "held back", "producer id", "transactional id", "begins at", "last record", "", ""].map((title, at) => html`<th key=${at} scope="col">${title}</th>`)}</tr></thead>

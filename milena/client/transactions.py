@@ -285,6 +285,15 @@ async def coordinated(
     return {one: owner for one, owner in owners if owner is not None and one.partition in owner.partitions}
 
 
+async def owner_of(
+    cluster: Cluster, partition: TopicPartition, producer: ActiveProducer
+) -> TransactionDescription | None:
+    """Return the transactional id whose coordinator will end a producer's open transaction in a partition; None if the
+    transaction hangs. Raises KafkaError."""
+    opened = OpenTransaction(partition, producer)
+    return (await coordinated(cluster, [opened])).get(opened)
+
+
 async def describe_listed(cluster: Cluster, listed: Sequence[TransactionListing]) -> list[TransactionDescription]:
     """Describe ids, up to ``MOST_DESCRIBED`` in one request. An id whose coordinator has changed since is left out."""
     by_coordinator: dict[int, list[str]] = {}
@@ -312,8 +321,8 @@ def _parts(items: Sequence[T], most: int = MOST) -> Iterable[Sequence[T]]:
 
 
 async def abort_transaction(cluster: Cluster, partition: TopicPartition, producer: ActiveProducer) -> None:
-    """Write an abort marker to one partition. Only a hanging transaction may be aborted in this way. Before the first
-    marker the coordinator's epoch is unknown; 0 is not above any. Raises KafkaError."""
+    """Write an abort marker to one partition. Only a hanging transaction may be aborted in this way (``owner_of``).
+    Before the first marker the coordinator's epoch is unknown; 0 is not above any. Raises KafkaError."""
     topic, number = partition
 
     async def ask() -> None:

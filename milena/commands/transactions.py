@@ -18,6 +18,7 @@ from milena.client.transactions import (
     fence_producer,
     find_hanging,
     list_transactions,
+    owner_of,
     producer_at,
 )
 from milena.command_line.errors import UsageError, UserError
@@ -130,7 +131,8 @@ FIND_HANGING = CommandLine(
 ABORT = CommandLine(
     "transactions abort",
     "Abort a hanging transaction in one partition: the transaction that begins at --start-offset, or, without a\n"
-    "search, the transaction of a producer id and epoch. An ongoing transaction is ended with force-terminate instead.",
+    "search, the transaction of a producer id and epoch. A transaction that its coordinator will end is refused:\n"
+    "end it with force-terminate.",
     [
         BOOTSTRAP,
         TOPIC,
@@ -139,6 +141,7 @@ ABORT = CommandLine(
         Option("--producer-id", "the producer id", "ID", convert=int),
         Option("--producer-epoch", "its epoch", "EPOCH", convert=int),
         Option("--coordinator-epoch", "the epoch of the coordinator", "EPOCH", convert=int),
+        Option("--force", "do not ask the coordinators, as kafka-transactions.sh does not: a transaction may be torn"),
     ],
     examples=["milena transactions abort --topic orders --partition 0 --start-offset 1234"],
 )
@@ -270,6 +273,8 @@ async def abort(values: Values, cluster: Cluster) -> int:
             )
         identity = (values.producer_id, values.producer_epoch, values.coordinator_epoch)
         producer = ActiveProducer(*identity, last_sequence=-1, last_timestamp=-1, start_offset=None)
+    if not values.force:
+        await check_hanging(cluster, partition, producer)
     await abort_transaction(cluster, partition, producer)
     say(f"{topic}-{number}: aborted the transaction of producer id {producer.producer_id}")
     return 0
@@ -284,6 +289,18 @@ async def open_producer(cluster: Cluster, partition: TopicPartition, start: int)
             f"{partition[0]}-{partition[1]}"
         )
     return producer
+
+
+async def check_hanging(cluster: Cluster, partition: TopicPartition, producer: ActiveProducer) -> None:
+    """Raises UserError if a coordinator will end the transaction, KafkaError."""
+    owner = await owner_of(cluster, partition, producer)
+    if owner is not None:
+        name = owner.transactional_id
+        raise UserError(
+            f"{partition[0]}-{partition[1]}: broker {owner.coordinator} will end the transaction of {name} "
+            f"({owner.state}). `milena transactions force-terminate {name}` ends it at once; --force aborts it only in "
+            "this partition"
+        )
 
 
 async def force_terminate(values: Values, cluster: Cluster) -> int:

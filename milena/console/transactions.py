@@ -44,6 +44,7 @@ class OpenPlace(Strict):
     topic: Text
     partition: Number
     start_offset: Position = Field(description="the first offset of the transaction")
+    force: bool = Field(default=False, description="also a transaction that a coordinator will end: it may be torn")
 
 
 class Id(Strict):
@@ -192,6 +193,12 @@ async def abort(context: Shared, place: OpenPlace) -> dict[str, Any]:
     producer = await transactions.producer_at(context.client, partition, place.start_offset)
     if producer is None:
         raise HTTPException(409, f"no open transaction of {name} begins at offset {place.start_offset}")
+    owner = None if place.force else await transactions.owner_of(context.client, partition, producer)
+    if owner is not None:
+        said = (
+            f"broker {owner.coordinator} will end the transaction of {owner.transactional_id} ({owner.state}) in {name}"
+        )
+        raise HTTPException(409, f"{said}; force-terminate ends it at once")
     await transactions.abort_transaction(context.client, partition, producer)
     text = f"abort the transaction of producer id {producer.producer_id} in {name}"
     context.model.feed.add("action", text, partition=partition)

@@ -108,6 +108,21 @@ def test_a_hanging_transaction_is_found_and_aborted(bootstrap: str, made: str) -
     assert found["producer_id"] in {one["producer_id"] for one in producers}
 
 
+def test_a_transaction_that_its_coordinator_will_end_is_aborted_only_by_force(bootstrap: str, made: str) -> None:
+    server, where = ("-b", bootstrap), ("--topic", made, "--partition", "1")
+    shown = ("transactions", "describe-producers", *where, "--json", *server)
+    [ongoing] = [one for one in json.loads(milena(*shown).out) if one["start_offset"] is not None]
+    abort = ("transactions", "abort", *where, "--start-offset", str(ongoing["start_offset"]), *server)
+    said = refused(*abort)
+    assert said.startswith(f"{made}-1: broker 1 will end the transaction of {made}-ongoing (Ongoing).")
+    identity = {"--producer-id": "producer_id", "--producer-epoch": "producer_epoch"}
+    options = [word for option, field in identity.items() for word in (option, str(ongoing[field]))]
+    assert refused("transactions", "abort", *where, *options, "--coordinator-epoch", "0", *server) == said
+    assert ongoing in json.loads(milena(*shown).out)
+    milena(*abort, "--force")
+    assert [one for one in json.loads(milena(*shown).out) if one["start_offset"] is not None] == []
+
+
 def test_an_open_transaction_is_ended_by_its_id(bootstrap: str, made: str) -> None:
     server, name = ("-b", bootstrap), f"{made}-ongoing"
     found = json.loads(milena("transactions", "describe", name, "--json", *server).out)

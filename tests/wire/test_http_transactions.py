@@ -100,6 +100,21 @@ def test_a_hanging_transaction_is_found_and_aborted(http: HttpClient, name: str)
     )
 
 
+def test_a_transaction_that_its_coordinator_will_end_is_aborted_only_by_force(http: HttpClient, name: str) -> None:
+    ongoing = http.ok(f"{PATH}/description?transactional_id={name}-ongoing")
+    start = ongoing["producers"][0]["producer"]["start_offset"]
+    place = {"topic": name, "partition": 1, "start_offset": start}
+    refused = http.call(f"{PATH}/abort", "POST", place)
+    assert (refused.status, refused.json["error"]) == (
+        409,
+        f"broker {ongoing['coordinator']} will end the transaction of {name}-ongoing (Ongoing) in {name}-1; "
+        "force-terminate ends it at once",
+    )
+    assert leader(http, name, 1)[OPEN_TRANSACTION][1] == start
+    http.ok(f"{PATH}/abort", "POST", place | {"force": True})
+    wait_until(lambda: leader(http, name, 1)[OPEN_TRANSACTION] == [], "the transaction is not aborted")
+
+
 def test_force_terminate_aborts_and_its_transitions_are_events(http: HttpClient, name: str) -> None:
     http.ok("/api/state")
     ended = http.ok(f"{PATH}/force-terminate", "POST", {"transactional_id": f"{name}-ongoing"})

@@ -41,14 +41,16 @@ class CooperativeRequests:
         self.queue(ctx, work, size)
 
     def queue(self, ctx: RequestContext, work: Cooperative[Pending], size: int) -> None:
-        """Run ``work`` in a slot. If too many bytes of requests wait already, close the connection."""
+        """Run ``work`` in a slot. If too many bytes of requests wait already, close the connection. Later requests of
+        the connection wait, unless the first step has answered: then nothing would release them."""
         if not self.scheduler.reserve(size):
             ctx.disconnect(f"{self.scheduler.reserved} bytes of requests wait to be handled")
             with suppress(StopIteration):
                 next(work)  # one more step: the work sees that the client has disconnected, and releases its resources
             return
         ctx.is_large = True
-        ctx.hold()
+        if not ctx.answered:
+            ctx.hold()
         self._tasks.attempt(self._run(ctx, work, size), name=f"large {ctx.api.name}")
 
     def resume(self, ctx: RequestContext, work: Cooperative[None]) -> None:

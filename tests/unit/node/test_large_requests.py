@@ -95,6 +95,20 @@ async def test_a_large_request_may_be_answered_in_steps_or_later() -> None:
         await client.close()
 
 
+async def test_a_request_that_is_answered_before_its_work_yields_does_not_hold_its_connection() -> None:
+    async with running() as r:
+
+        def answer_first(ctx: RequestContext, request: Any) -> Iterator[None]:
+            ctx.respond_fields(groups=[])
+            yield
+
+        r.node.cold = answer_first  # type: ignore[assignment]
+        client = await r.client()
+        for _ in range(3):
+            assert not (await client.ask(ApiKey.LIST_GROUPS, 4, states_filter=[])).groups
+        await client.close()
+
+
 async def test_an_error_of_a_large_request_is_answered() -> None:
     async with running() as r:
 

@@ -209,7 +209,22 @@ class TransactionCoordinator(Coordinator[Shard]):
         A client that adds them itself waits for a short time while its previous transaction is being completed. Kafka
         answers CONCURRENT_TRANSACTIONS at once, and the client repeats the request after 20 ms or more. The request of
         a broker does not wait, since others wait for its answer."""
-        step = partial(self._add_partitions, transactional_id, producer, partitions, client_version, done)
+
+        def step() -> None:
+            shard = self.shard(transactional_id)
+            present = shard.get(transactional_id)
+            following = decisions.add_partitions(
+                present,
+                producer,
+                partitions,
+                busy=shard.is_busy(transactional_id),
+                client_version=client_version,
+                now_ms=self._runtime.clock.time_ms(),
+            )
+            if following is present:
+                shard.confirm(done)
+            else:
+                shard.change(transactional_id, following, done)
 
         def completed(error: ErrorCode) -> None:
             if error is not ErrorCode.NONE:
@@ -226,29 +241,6 @@ class TransactionCoordinator(Coordinator[Shard]):
         shard = self.shard(transactional_id)
         if client_version >= EPOCH_BUMP_VERSION or not shard.wait_for_completion(transactional_id, completed):
             step()
-
-    def _add_partitions(
-        self,
-        transactional_id: str,
-        producer: ProducerIdAndEpoch,
-        partitions: Collection[TopicPartition],
-        client_version: int,
-        done: Done,
-    ) -> None:
-        shard = self.shard(transactional_id)
-        present = shard.get(transactional_id)
-        following = decisions.add_partitions(
-            present,
-            producer,
-            partitions,
-            busy=shard.is_busy(transactional_id),
-            client_version=client_version,
-            now_ms=self._runtime.clock.time_ms(),
-        )
-        if following is present:
-            shard.confirm(done)
-        else:
-            shard.change(transactional_id, following, done)
 
     def verify_partitions(
         self, transactional_id: str, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition]

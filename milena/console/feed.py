@@ -172,7 +172,7 @@ class Feed:
     def transaction_changed(self, node: str, change: Mapping[str, Any]) -> None:
         """``change``: a transition as the lab command ``transactions`` returns it."""
         kind, text = _transition(change)
-        error = kind in ("transaction_timed_out", "producer_fenced")
+        error = kind in ("transaction_timed_out", "producer_fenced", "producer_refused")
         self.add(kind, f"{change['transactional_id']}: {text}", node=node, error=error)
 
     def transactions_changed(self, node: str, changes: Sequence[Mapping[str, Any]], left_out: int) -> None:
@@ -206,6 +206,8 @@ def _transition(change: Mapping[str, Any]) -> tuple[str, str]:
     count = change["partitions"]
     partitions = f"{count} partition{'' if count == 1 else 's'}"
     match change["after"], change["cause"]:
+        case _, "refused":
+            return "producer_refused", f"request of a fenced producer refused, {producer}"
         case None, _:
             return "transactional_id", "removed, it was not used for transactional.id.expiration.ms"
         case "Empty", _:

@@ -3,9 +3,10 @@ it leads (Kafka's ``TransactionCoordinator``)."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from milena.broker.coordinators.coordinator import Coordinator
 from milena.broker.coordinators.partition_log import PartitionLog
@@ -24,6 +25,9 @@ from milena.protocol.types import NO_PRODUCER, LeaderEpoch, ProducerId, Producer
 from milena.runtime.context import Runtime
 from milena.runtime.limited_log import LimitedLog
 from milena.runtime.tasks import Tasks
+
+FENCED: Final = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+"""The errors of a producer that another one has replaced."""
 
 
 class Markers(Protocol):
@@ -178,15 +182,16 @@ class TransactionCoordinator(Coordinator[Shard]):
         if not two_phase_commit and not 0 < timeout_ms <= self.settings.max_timeout_ms:
             raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         shard = self.shard(transactional_id)
-        following = decisions.init_producer_id(
-            shard.get(transactional_id),
-            busy=shard.is_busy(transactional_id),
-            expected=expected,
-            timeout_ms=NO_TIMEOUT if two_phase_commit else timeout_ms,
-            next_id=self._next_id,
-            version=self._version(),
-            now_ms=self._runtime.clock.time_ms(),
-        )
+        with self._noting_refusals(transactional_id, expected):
+            following = decisions.init_producer_id(
+                shard.get(transactional_id),
+                busy=shard.is_busy(transactional_id),
+                expected=expected,
+                timeout_ms=NO_TIMEOUT if two_phase_commit else timeout_ms,
+                next_id=self._next_id,
+                version=self._version(),
+                now_ms=self._runtime.clock.time_ms(),
+            )
 
         def written(error: ErrorCode) -> None:
             if error is ErrorCode.NONE and following.state is not TransactionState.EMPTY:
@@ -213,14 +218,15 @@ class TransactionCoordinator(Coordinator[Shard]):
         def step() -> None:
             shard = self.shard(transactional_id)
             present = shard.get(transactional_id)
-            following = decisions.add_partitions(
-                present,
-                producer,
-                partitions,
-                busy=shard.is_busy(transactional_id),
-                client_version=client_version,
-                now_ms=self._runtime.clock.time_ms(),
-            )
+            with self._noting_refusals(transactional_id, producer):
+                following = decisions.add_partitions(
+                    present,
+                    producer,
+                    partitions,
+                    busy=shard.is_busy(transactional_id),
+                    client_version=client_version,
+                    now_ms=self._runtime.clock.time_ms(),
+                )
             if following is present:
                 shard.confirm(done)
             else:
@@ -247,7 +253,8 @@ class TransactionCoordinator(Coordinator[Shard]):
     ) -> Mapping[TopicPartition, ErrorCode]:
         """The error of each partition: NONE if it is in the open transaction of this producer. Raises KafkaError with
         an error for all of them."""
-        present = decisions.verify_partitions(self.find(transactional_id), producer)
+        with self._noting_refusals(transactional_id, producer):
+            present = decisions.verify_partitions(self.find(transactional_id), producer)
         return {
             partition: ErrorCode.NONE if partition in present.partitions else ErrorCode.TRANSACTION_ABORTABLE
             for partition in partitions
@@ -266,15 +273,16 @@ class TransactionCoordinator(Coordinator[Shard]):
         before the markers are written. Raises KafkaError, in particular NoProducerIds."""
         shard = self.shard(transactional_id)
         present = shard.get(transactional_id)
-        following = decisions.end(
-            present,
-            producer,
-            busy=shard.is_busy(transactional_id),
-            commit=commit,
-            client_version=client_version,
-            next_id=self._next_id,
-            now_ms=self._runtime.clock.time_ms(),
-        )
+        with self._noting_refusals(transactional_id, producer):
+            following = decisions.end(
+                present,
+                producer,
+                busy=shard.is_busy(transactional_id),
+                commit=commit,
+                client_version=client_version,
+                next_id=self._next_id,
+                now_ms=self._runtime.clock.time_ms(),
+            )
         bumps = client_version >= EPOCH_BUMP_VERSION
         repeated = following is present
         completed = following if repeated else decisions.complete(following, now_ms=following.update_ms)
@@ -286,6 +294,18 @@ class TransactionCoordinator(Coordinator[Shard]):
             shard.confirm(ended)
         else:
             shard.change(transactional_id, following, ended)
+
+    @contextmanager
+    def _noting_refusals(self, transactional_id: str, producer: ProducerIdAndEpoch | None) -> Iterator[None]:
+        """Note for the lab that a producer with an older epoch, or with a former producer id, is refused."""
+        try:
+            yield
+        except KafkaError as refused:
+            if refused.code in FENCED and producer is not None:
+                present = self.find(transactional_id)
+                if present is not None:
+                    self.transitions.refuse(transactional_id, present, producer)
+            raise
 
     async def with_producer_ids(self, step: Callable[[], None]) -> None:
         """Allocate producer ids, then run ``step`` again, which has raised NoProducerIds. Raises KafkaError."""

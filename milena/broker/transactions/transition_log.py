@@ -1,4 +1,5 @@
-"""The latest transitions of a coordinator's transactional ids, for the lab command ``transactions``."""
+"""The latest transitions of a coordinator's transactional ids, and refusals to fenced producers, for the lab command
+``transactions``."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from typing import Final, NamedTuple
 
 from milena.broker.transactions.model import Transaction
 from milena.protocol.records.transaction_records import TransactionState
+from milena.protocol.types import ProducerIdAndEpoch
 from milena.runtime.clock import Clock
 
 KEPT: Final = 1_000
@@ -25,11 +27,13 @@ class Cause(Enum):
     """Another producer has initialized the id while a transaction was open."""
     EXPIRED = "expired"
     """The id was not used for ``transactional.id.expiration.ms``."""
+    REFUSED = "refused"
+    """A request of a fenced producer was refused, which is no transition."""
 
 
 class Transition(NamedTuple):
     """A committed change of a transactional id's state. ``before`` is None for a new id, ``after`` for a removed
-    one."""
+    one. With the cause ``REFUSED`` both are the present state, and producer id and epoch those of the request."""
 
     at_ms: int
     transactional_id: str
@@ -78,18 +82,22 @@ class TransitionLog:
         known = after or before
         assert known is not None
         partitions = max(len(one.partitions) for one in (before, after) if one is not None)
+        now_ms = self._clock.time_ms()
         self._kept.append(
-            Transition(
-                self._clock.time_ms(),
-                transactional_id,
-                former,
-                state,
-                cause,
-                known.producer_id,
-                known.epoch,
-                partitions,
-            )
+            Transition(now_ms, transactional_id, former, state, cause, known.producer_id, known.epoch, partitions)
         )
+
+    def refuse(self, transactional_id: str, present: Transaction, producer: ProducerIdAndEpoch) -> None:
+        """Note that the request of a fenced producer was refused. What it repeats is noted once."""
+        if self._kept is None:
+            return
+        state, count, now_ms = present.state, len(present.partitions), self._clock.time_ms()
+        refused = Transition(now_ms, transactional_id, state, state, Cause.REFUSED, *producer, count)
+        if self._kept and self._kept[-1]._replace(at_ms=now_ms) == refused:
+            return
+        self.version += 1
+        self.last += 1
+        self._kept.append(refused)
 
     def since(self, number: int) -> list[Transition]:
         """Return the kept transitions with greater numbers, oldest first."""

@@ -15,7 +15,7 @@ export const KINDS = {
   "nodes and fencing": ["fenced", "unfenced", "registered", "started", "ended", "paused", "resumed"],
   "logs: truncation, cleaning, retention": ["truncated", "cleaned", "retention", "follower_state"],
   "tier": ["uploaded", "tier_expired", "local_deleted"],
-  "transactions": ["transactional_id", "transaction_begun", "transaction_prepared", "transaction_completed", "transaction_timed_out", "producer_fenced", "transactions"],
+  "transactions": ["transactional_id", "transaction_begun", "transaction_prepared", "transaction_completed", "transaction_timed_out", "producer_fenced", "producer_refused", "transactions"],
   "faults and actions": ["fault", "rule", "action"],
   "topics and groups": ["topic_created", "topic_deleted", "group"],
   "log lines": ["log"],

@@ -268,7 +268,7 @@ _STATE: Final = (
         (Argument("since", "integer", "also the transitions with greater numbers, of the last 1,000", None),),
         returns="`counts` by state, the `total`, how many partitions are `loading`, the `ids`: at most 100 with an "
         "open transaction, oldest first, at most 100 that are prepared, and the 100 others that changed last; the "
-        "`transitions`, and the `last` number",
+        "`transitions`, and among them what was refused to fenced producers; and the `last` number",
         nodes=BROKER,
         group=STATE,
     ),

@@ -127,6 +127,7 @@ def test_of_too_many_events_the_newest_are_kept() -> None:
         ("CompleteAbort", "request", "transaction_completed", "pay: transaction aborted, 1 partition", False),
         ("PrepareAbort", "timeout", "transaction_timed_out", "pay: transaction timed out, abort prepared", True),
         ("PrepareAbort", "fenced", "producer_fenced", "pay: producer fenced by InitProducerId, abort", True),
+        ("Ongoing", "refused", "producer_refused", "pay: request of a fenced producer refused, producer id 7", True),
         (None, "expired", "transactional_id", "pay: removed, it was not used", False),
     ],
 )

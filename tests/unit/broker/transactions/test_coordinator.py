@@ -6,13 +6,14 @@ import pytest
 
 from milena.broker.transactions.loading import Loader
 from milena.broker.transactions.model import Transaction
+from milena.broker.transactions.transition_log import Cause, TransitionLog
 from milena.protocol.cooperative import Cooperative
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.records.batch import CorruptBatch
 from milena.protocol.records.transaction_records import TransactionState
 from milena.protocol.types import TRANSACTION_TOPIC
 from tests.unit.broker.fixtures import ME, Bench, Request, led_by, set_isr
-from tests.unit.broker.transactions.coordinators import TOPIC, Coordinated
+from tests.unit.broker.transactions.coordinators import TOPIC, Coordinated, one
 
 NONE = ErrorCode.NONE
 
@@ -252,3 +253,42 @@ def test_the_time_of_a_load_is_counted(coordinated: Coordinated, monkeypatch: py
     coordinated.elect()
     coordinated.tasks.run()
     assert coordinated.transactions.loads.longest_ms() == 2_000
+
+
+def noted(coordinated: Coordinated) -> list[tuple[int, int]]:
+    """Producer id and epoch of each refusal in the transitions."""
+    known = coordinated.transactions.transitions.since(0)
+    return [(one.producer_id, one.epoch) for one in known if one.cause is Cause.REFUSED]
+
+
+def test_refusals_of_fenced_producers_are_transitions_and_a_repeated_one_is_noted_once(
+    coordinated: Coordinated,
+) -> None:
+    coordinated.init()
+    coordinated.init()
+    assert noted(coordinated) == []
+    version = coordinated.transactions.transitions.version
+    coordinated.end(0)
+    coordinated.add(0, 1)
+    coordinated.add_batch(one("x", 1_000, 0, 1, verify=True))
+    assert noted(coordinated) == [(1_000, 0)]
+    assert coordinated.transactions.transitions.version > version
+    coordinated.add(1, 1)
+    coordinated.add(0, 1)
+    coordinated.init(producer_id=999, producer_epoch=0)
+    assert noted(coordinated) == [(1_000, 0), (1_000, 0), (999, 0)]
+
+
+def test_other_refusals_are_no_transitions(coordinated: Coordinated) -> None:
+    coordinated.end(0)
+    coordinated.init()
+    coordinated.end(0)
+    assert noted(coordinated) == []
+
+
+def test_outside_of_a_lab_a_refusal_is_not_noted(coordinated: Coordinated) -> None:
+    coordinated.transactions.transitions = TransitionLog(coordinated.bench.clock, keeps=False)
+    coordinated.init()
+    coordinated.init()
+    coordinated.end(0)
+    assert noted(coordinated) == []

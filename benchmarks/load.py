@@ -23,16 +23,23 @@ SETTLING = 1.0
 @contextmanager
 def load(bootstrap: str, topic: str, mb_per_second: float) -> Iterator[None]:
     """Records of 1 KB with acks=all while the context is open. Raises RuntimeError if one was not acknowledged."""
-    command = [sys.executable, "-m", "benchmarks.load", bootstrap, topic, str(mb_per_second)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    try:
+    with beside(f"the load on {topic}", "benchmarks.load", bootstrap, topic, str(mb_per_second)):
         time.sleep(SETTLING)
         yield
+
+
+@contextmanager
+def beside(what: str, module: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a module in another process while the context is open. Raises RuntimeError if it failed."""
+    command = [sys.executable, "-m", module, *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        yield process
     finally:
         process.terminate()
         _, said = process.communicate(timeout=90)
     if process.returncode:
-        raise RuntimeError(f"the load on {topic} failed: {said}")
+        raise RuntimeError(f"{what} failed: {said}")
 
 
 def main(arguments: list[str]) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
@@ -33,7 +33,7 @@ def throughput(running: Running, sizes: Sizes) -> Rounds:
     else:
         yield from _java_clients(running, sizes)
     for number in range(1 + sizes.throughput_rounds):
-        rate = _consume(running.bootstrap, sizes.warming_records)
+        rate = consumption(running.bootstrap, TOPIC, PARTITIONS, sizes.warming_records)
         yield {"librdkafka_consume_mb_s": rate} if number else {}
 
 
@@ -89,10 +89,12 @@ def _fill(bootstrap: str, count: int) -> None:
     producer.flush(120)
 
 
-def _consume(bootstrap: str, count: int) -> float:
+def consumption(
+    bootstrap: str, topic: str, partitions: int, count: int, settings: Mapping[str, str | int] | None = None
+) -> float:
     """MB/s of librdkafka, from the first record on, in Python in lists of 10,000."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "check.crcs": False})
-    consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)])
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "check.crcs": False, **(settings or {})})
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
     size, seen, begin = 0, 0, time.perf_counter()
     while seen < count:
         messages = consumer.consume(10_000, timeout=30)

@@ -6,28 +6,22 @@ python -m benchmarks.tier_consumer BOOTSTRAP TOPIC RECORDS
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from confluent_kafka import Consumer, TopicPartition
 
+from benchmarks.load import beside
+
 
 @contextmanager
 def consuming(bootstrap: str, topic: str, records: int) -> Iterator[None]:
     """While the context is open, from the first record on. Raises RuntimeError if the consumer ended by itself."""
-    command = [sys.executable, "-m", "benchmarks.tier_consumer", bootstrap, topic, str(records)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
+    with beside(f"the consumer of {topic}", "benchmarks.tier_consumer", bootstrap, topic, str(records)) as process:
+        assert process.stdout is not None
         process.stdout.readline()
         yield
-    finally:
-        process.terminate()
-        _, said = process.communicate(timeout=60)
-    if process.returncode:
-        raise RuntimeError(f"the consumer of {topic} failed: {said}")
 
 
 def main(arguments: list[str]) -> int:

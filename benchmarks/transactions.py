@@ -13,13 +13,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from benchmarks.latency import percentile
 from benchmarks.peers import Peer, Running, resident_mib
 from benchmarks.replication import REPLICAS
 from benchmarks.sizes import Figures, Sizes
-from benchmarks.throughput import producer_performance
+from benchmarks.throughput import consumption, producer_performance
 from benchmarks.turns import Rounds
 from benchmarks.wire import Wire, create_topic, framed
 from milena.protocol.api_keys import ApiKey
@@ -150,20 +150,9 @@ def _fill(bootstrap: str, records: int) -> None:
 
 
 def _consumed(bootstrap: str, isolation: str, records: int) -> float:
-    settings = {"bootstrap.servers": bootstrap, "group.id": "none", "isolation.level": isolation, "log_level": 0}
     # Without the short backoff a client whose queue is full pauses for a second.
-    consumer = Consumer({**settings, "check.crcs": False, "fetch.queue.backoff.ms": 5})
-    consumer.assign([TopicPartition(READ_TOPIC, partition, 0) for partition in range(READ_PARTITIONS)])
-    size, seen, begin = 0, 0, time.perf_counter()
-    while seen < records:
-        messages_read = consumer.consume(10_000, timeout=LIMIT)
-        if not messages_read:
-            raise TimeoutError(f"only {seen} of {records} records came")
-        seen += len(messages_read)
-        size += sum(len(message) for message in messages_read)
-    elapsed = time.perf_counter() - begin
-    consumer.close()
-    return size / 2**20 / elapsed
+    settings: dict[str, str | int] = {"isolation.level": isolation, "log_level": 0, "fetch.queue.backoff.ms": 5}
+    return consumption(bootstrap, READ_TOPIC, READ_PARTITIONS, records, settings)
 
 
 def transactional_ids(peer: Peer, sizes: Sizes) -> Rounds:

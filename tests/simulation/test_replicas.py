@@ -129,15 +129,21 @@ def test_below_min_insync_replicas_producers_are_refused_and_consumers_see_no_ne
     on_three_brokers(scenario)
 
 
+async def in_racks(world: World) -> SimulatedCluster:
+    """Start brokers with a rack each, which redirect a consumer to the replica in its rack."""
+    cluster = SimulatedCluster(world, overrides=QUICK)
+    await cluster.start_controller()
+    for number in BROKERS:
+        cluster.broker_overrides = {"broker_rack": f"rack-{number}", "replica_selector_class": RACK_AWARE_SELECTOR}
+        await cluster.start_broker(number)
+    return cluster
+
+
 def test_a_consumer_is_redirected_to_the_replica_in_its_rack_and_served_there() -> None:
     """KIP-392. The fetches have the rack of the consumer and the leader epoch that it knows."""
 
     async def run(world: World) -> None:
-        cluster = SimulatedCluster(world, overrides=QUICK)
-        await cluster.start_controller()
-        for number in BROKERS:
-            cluster.broker_overrides = {"broker_rack": f"rack-{number}", "replica_selector_class": RACK_AWARE_SELECTOR}
-            await cluster.start_broker(number)
+        cluster = await in_racks(world)
         async with cluster.client() as client:
             await create(client, replicas=3, configs=CONFIGS)
             await write(client, RECORDS)
@@ -158,11 +164,7 @@ def test_a_consumer_is_redirected_to_the_replica_in_its_rack_and_served_there() 
 
 def test_a_consumer_reads_from_its_rack_and_from_the_leader_if_that_replica_is_down() -> None:
     async def run(world: World) -> None:
-        cluster = SimulatedCluster(world, overrides=QUICK)
-        await cluster.start_controller()
-        for number in BROKERS:
-            cluster.broker_overrides = {"broker_rack": f"rack-{number}", "replica_selector_class": RACK_AWARE_SELECTOR}
-            await cluster.start_broker(number)
+        cluster = await in_racks(world)
         async with cluster.client() as client:
             await create(client, replicas=3, configs=CONFIGS)
             leader = leader_of(cluster)

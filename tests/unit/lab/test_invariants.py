@@ -149,24 +149,25 @@ def write_segment(storage: Storage, start: int, *batches: CommittedBatch) -> Non
 SIZED = [CommittedBatch(at, at, 1, at, size) for at, size in enumerate((60, 50, 70, 90, 40, 80))]
 
 
-def test_batches_are_read_once_when_the_cleaner_has_replaced_the_file_in_which_a_cursor_stands() -> None:
+def read_to_second_segment() -> tuple[Storage, LogCursor, UnifiedLog, list[SimpleNamespace]]:
+    """A log of two segments, and a cursor that has read the first batch of the second one; the segments last."""
     storage, cursor = Storage(Randomness(1)), LogCursor()
     segments = [SimpleNamespace(base_offset=start) for start in (0, 3)]
     log = cursor_log(segments)
     write_segment(storage, 0, *SIZED[:3])
     write_segment(storage, 3, *SIZED[3:5])
     assert list(cursor.read(storage, log, 4)) == SIZED[:4]
+    return storage, cursor, log, segments
+
+
+def test_batches_are_read_once_when_the_cleaner_has_replaced_the_file_in_which_a_cursor_stands() -> None:
+    storage, cursor, log, _ = read_to_second_segment()
     write_segment(storage, 3, SIZED[3]._replace(size=70), *SIZED[4:])
     assert list(cursor.read(storage, log, 6)) == SIZED[4:]
 
 
 def test_batches_are_read_once_when_the_cleaner_has_merged_the_file_in_which_a_cursor_stands() -> None:
-    storage, cursor = Storage(Randomness(1)), LogCursor()
-    segments = [SimpleNamespace(base_offset=start) for start in (0, 3)]
-    log = cursor_log(segments)
-    write_segment(storage, 0, *SIZED[:3])
-    write_segment(storage, 3, *SIZED[3:5])
-    assert list(cursor.read(storage, log, 4)) == SIZED[:4]
+    storage, cursor, log, segments = read_to_second_segment()
     del storage.files[f"/t-0/{3:020}.log"]
     write_segment(storage, 0, SIZED[1], *SIZED[3:])
     del segments[1]

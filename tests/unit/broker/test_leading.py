@@ -266,13 +266,7 @@ class TestHighWatermark:
         assert partition.high_watermark == 3
 
     def test_it_waits_only_for_eligible_followers_that_are_about_to_join(self, bench: Bench) -> None:
-        partition = led(bench, (1, 2))
-        append(partition)
-        fetch(bench, partition, THIRD, 1)
-        bench.proposals.refuse(ErrorCode.INELIGIBLE_REPLICA)
-        append(partition)
-        fetch(bench, partition, OTHER, 2)
-        assert partition.high_watermark == 1, "broker 3 was caught up a moment ago"
+        partition = self.held_back_by_the_third(bench)
         register(bench, THIRD, 3, fenced=True)
         append(partition)
         fetch(bench, partition, OTHER, 3)

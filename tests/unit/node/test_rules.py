@@ -21,6 +21,18 @@ def commands_of(r: Running) -> LabCommands:
     return LabCommands(r.rules, {}, ["PLAINTEXT"])
 
 
+def effects_of(r: Running) -> list[bytes]:
+    """The bodies of the requests that the node has handled; it answers each with ``done``."""
+    effects: list[bytes] = []
+
+    def handle(ctx: Any, body: memoryview) -> None:
+        effects.append(bytes(body))
+        ctx.respond([b"done"])
+
+    r.node.raw = handle
+    return effects
+
+
 async def silent(client: Client) -> bool:
     """Whether the client gets nothing for a moment."""
     try:
@@ -71,13 +83,7 @@ class TestHolding:
 
     async def test_a_held_answer_belongs_to_a_request_that_took_effect(self) -> None:
         async with running() as r:
-            effects: list[bytes] = []
-
-            def handle(ctx: Any, body: memoryview) -> None:
-                effects.append(bytes(body))
-                ctx.respond([b"done"])
-
-            r.node.raw = handle
+            effects = effects_of(r)
             lab_commands = commands_of(r)
             rule = (await lab_commands.call("hold", api="PRODUCE", side="response", count=1))["rule"]
             client = await r.client()
@@ -475,13 +481,7 @@ class TestRefusing:
 
     async def test_a_connection_can_be_cut_when_the_answer_is_there(self) -> None:
         async with running() as r:
-            effects: list[bytes] = []
-
-            def handle(ctx: Any, body: memoryview) -> None:
-                effects.append(bytes(body))
-                ctx.respond([b"done"])
-
-            r.node.raw = handle
+            effects = effects_of(r)
             await commands_of(r).call("disconnect", api="PRODUCE", side="response")
             client = await r.client()
             client.send_raw(ApiKey.PRODUCE, 9, b"x")

@@ -6,6 +6,7 @@ class InvariantBroken(AssertionError):
 
 
 def demand(holds: bool, where: object, text: str) -> None:
-    """Raise InvariantBroken if ``holds`` is false."""
+    """Raise InvariantBroken if ``holds`` is false. Rules that are checked after most events raise it themselves, since
+    formatting ``text`` takes longer than the check."""
     if not holds:
         raise InvariantBroken(f"{where}: {text}")

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from milena.lab.invariants.broken import demand
+from milena.lab.invariants.broken import InvariantBroken, demand
 
 
 class CommittedBatch(NamedTuple):
@@ -83,8 +83,8 @@ class Ledger:
             if known is None:
                 self._fill(where, batch)
                 continue
-            same = known == batch or (compacted and known.may_become(batch))
-            demand(same, where, f"{batch} is committed where {known} was")
+            if known != batch and not (compacted and known.may_become(batch)):
+                raise InvariantBroken(f"{where}: {batch} is committed where {known} was")
 
     def _fill(self, where: object, batch: CommittedBatch) -> None:
         """Add an older batch that the first replicas had deleted from their disks already. Raises InvariantBroken."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from milena.broker.replica.partition import Partition
 from milena.lab.histories.events import Void
-from milena.lab.invariants.broken import demand
+from milena.lab.invariants.broken import InvariantBroken, demand
 from milena.lab.invariants.images import RegistrationChange
 from milena.lab.invariants.ledger import Ledger
 from milena.lab.invariants.log_cursor import batches_in
@@ -192,9 +192,11 @@ class LogChecks:
             if log is None or self._promises.is_short(leader.key, number):
                 continue
             where = f"{leader.name} of broker {number}, in the ISR of broker {leader.broker}"
-            demand(log.log_end_offset >= end, where, f"its log ends at {log.log_end_offset}, {end} is committed")
+            if log.log_end_offset < end:
+                raise InvariantBroken(f"{where}: its log ends at {log.log_end_offset}, {end} is committed")
             epochs = _epoch_at(log, end - 1), ledger.epoch_at(end - 1)
-            demand(-1 in epochs or epochs[0] == epochs[1], where, f"epoch {epochs[0]} at {end - 1}, not {epochs[1]}")
+            if epochs[0] != epochs[1] and -1 not in epochs:
+                raise InvariantBroken(f"{where}: epoch {epochs[0]} at {end - 1}, not {epochs[1]}")
 
     def _log_of(self, broker: int, key: PartitionKey) -> UnifiedLog | None:
         observed = self._hosts.get(broker)

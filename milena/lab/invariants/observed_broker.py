@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Final
 
 from milena.broker.controller_link.lifecycle import BrokerState
 from milena.broker.replica.partition import Partition
@@ -12,9 +11,6 @@ from milena.lab.invariants.images import Key
 from milena.lab.invariants.log_cursor import LogCursor
 from milena.lab.invariants.replicas import ObservedReplica, PartitionKey
 from milena.lab.world.disk import Storage
-
-CALLS_FOR_A_TURN: Final = 32
-"""Every so many events a partition that was not touched is checked, too."""
 
 
 class ObservedBroker:
@@ -32,7 +28,6 @@ class ObservedBroker:
         self.offset = -1
         self._cursors: dict[PartitionKey, LogCursor] = {}
         self._turn: list[Partition] = []
-        self._calls = 0
         broker.purgatory.observer = self._note
 
     def _note(self, changed: Hashable) -> None:
@@ -45,16 +40,15 @@ class ObservedBroker:
         broker = self.broker
         return None if broker.state is BrokerState.NOT_RUNNING else broker.lifecycle.epoch
 
+    def touch_next(self) -> None:
+        """Touch another partition in turn."""
+        if not self._turn:
+            self._turn = list(self.broker.partitions)
+        if self._turn:
+            self.touched[self._turn.pop()] = None
+
     def take_touched(self) -> tuple[Partition, ...]:
-        """Return the partitions touched since the last call, and every CALLS_FOR_A_TURN calls another one in turn."""
-        self._calls += 1
-        if self._calls % CALLS_FOR_A_TURN == 0:
-            if not self._turn:
-                self._turn = list(self.broker.partitions)
-            if self._turn:
-                self.touched[self._turn.pop()] = None
-        if not self.touched:
-            return ()
+        """Return the partitions touched since the last call."""
         taken = tuple(self.touched)
         self.touched.clear()
         return taken

@@ -8,6 +8,7 @@ another replica is checked in turn. Images are checked when their offsets have c
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from milena.broker.server import Broker
 from milena.controller.server import Controller
@@ -19,6 +20,9 @@ from milena.lab.invariants.observed_broker import ObservedBroker
 from milena.lab.invariants.tiers import TierRules
 from milena.lab.world.disk import Storage
 from milena.node.metadata.image import MetadataImage
+
+EVENTS_FOR_A_TURN: Final = 32
+"""Every so many events a partition of each broker that was not touched is checked, too."""
 
 
 class Watch:
@@ -35,6 +39,7 @@ class Watch:
         self._hosts: dict[int, ObservedBroker] = {}
         self.deletions = TopicDeletionDuties(self._hosts)
         self._runs = 0
+        self._events = 0
         self.on_image: Callable[[MetadataImage], object] | None = None
         """Called with the controller's image whenever it has changed."""
         self._images = ImageRules()
@@ -69,16 +74,23 @@ class Watch:
     def after_event(self) -> None:
         """Check the images and partitions that have changed. Raises InvariantBroken."""
         self._check_controller()
+        self._events += 1
+        if self._events % EVENTS_FOR_A_TURN == 0:
+            for observed in self._hosts.values():
+                observed.touch_next()
         for number, observed in self._hosts.items():
-            image, touched = observed.broker.image, observed.take_touched()
-            moved = image.offset != observed.offset
-            if not (moved or touched) or not observed.alive():
-                continue
-            if moved:
-                self._images.check(f"broker {number}", observed.seen, image)
-                observed.offset = image.offset
-            for partition in touched:
-                self._logs.check(observed, partition)
+            if observed.touched or observed.broker.image.offset != observed.offset:
+                self._check_broker(number, observed)
+
+    def _check_broker(self, number: int, observed: ObservedBroker) -> None:
+        image, touched = observed.broker.image, observed.take_touched()
+        if not observed.alive():
+            return
+        if image.offset != observed.offset:
+            self._images.check(f"broker {number}", observed.seen, image)
+            observed.offset = image.offset
+        for partition in touched:
+            self._logs.check(observed, partition)
 
     def _check_controller(self) -> None:
         controller = self._controller

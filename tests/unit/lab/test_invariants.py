@@ -29,7 +29,7 @@ from milena.storage.log.unified_log import UnifiedLog
 TOPIC = UUID(int=1000)
 KEY = (TOPIC, 0)
 LEADER = ObservedReplica(1, 1, KEY, "t-0", True, 3, 7, 0, 2, 5, 9)
-FOLLOWER = replace(LEADER, broker=2, run=2, leads=False)
+FOLLOWER = LEADER._replace(broker=2, run=2, leads=False)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ FOLLOWER = replace(LEADER, broker=2, run=2, leads=False)
 def test_the_bounds_of_a_log_are_in_order(change: dict[str, int], text: str) -> None:
     ReplicaRules().check(LEADER)
     with pytest.raises(InvariantBroken, match=text):
-        ReplicaRules().check(replace(LEADER, **change))  # type: ignore[arg-type]
+        ReplicaRules().check(LEADER._replace(**change))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -59,16 +59,16 @@ def test_epochs_and_the_high_watermark_of_a_leader_must_not_decrease(change: dic
     rules = ReplicaRules()
     rules.check(LEADER)
     with pytest.raises(InvariantBroken, match=text):
-        rules.check(replace(LEADER, **change))  # type: ignore[arg-type]
+        rules.check(LEADER._replace(**change))  # type: ignore[arg-type]
 
 
 def test_a_new_process_a_new_leader_epoch_and_a_follower_may_have_lower_values() -> None:
     rules = ReplicaRules()
     for one in (LEADER, FOLLOWER):
         rules.check(one)
-    assert rules.check(replace(LEADER, leader_epoch=4, high_watermark=4))
-    rules.check(replace(LEADER, run=5, leads=False, leader_epoch=2, partition_epoch=1))
-    rules.check(replace(FOLLOWER, high_watermark=3))
+    assert rules.check(LEADER._replace(leader_epoch=4, high_watermark=4))
+    rules.check(LEADER._replace(run=5, leads=False, leader_epoch=2, partition_epoch=1))
+    rules.check(FOLLOWER._replace(high_watermark=3))
 
 
 def test_a_leader_epoch_has_one_leader() -> None:
@@ -76,7 +76,7 @@ def test_a_leader_epoch_has_one_leader() -> None:
     assert rules.check(LEADER)
     assert not rules.check(LEADER)
     with pytest.raises(InvariantBroken, match="in which broker 1 led"):
-        rules.check(replace(FOLLOWER, leads=True))
+        rules.check(FOLLOWER._replace(leads=True))
 
 
 ONE, TWO, THREE = CommittedBatch(0, 2, 0, 11), CommittedBatch(3, 3, 0, 12), CommittedBatch(4, 6, 2, 13)

@@ -27,8 +27,9 @@ INITIAL_DELAY: Final = 30.0
 DELETION_TICK: Final = 1.0
 SLICE: Final = 50
 """The number of logs that are processed before the loop runs other work."""
-ID_SYNCS: Final = 3
-"""The number of syncs of topic ids at the same time. A journaling file system commits them together."""
+ID_SYNCS: Final = 2
+"""The number of syncs of topic ids at the same time. A journaling file system commits them together. Each takes a
+thread of the disk's (``OFFLOAD_THREADS``); the other half is for the work that requests wait for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import pytest
 from milena.lab.world.world import World, simulate
 from milena.protocol.errors import ErrorCode, KafkaError
 from milena.protocol.types import Offset
+from milena.runtime.files import OFFLOAD_THREADS
 from milena.storage.files.checkpoints import decode_offsets
 from milena.storage.log.flush import run_plans
 from milena.storage.manager.log_maintenance import SLICE, LogMaintenance, MaintenanceTimes
@@ -64,6 +65,31 @@ def test_flush_ms_limits_how_long_records_stay_unsynced() -> None:
         node.write(never, 1)
         await node.runtime.clock.sleep(4)
         assert (often.recovery_point, never.recovery_point) == (1, 0)
+
+    on_a_simulated_node(scenario)
+
+
+def test_syncs_of_topic_ids_leave_half_of_the_threads_of_the_disk_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(node: Node) -> None:
+        disk = node.runtime.disk
+        offload, running, most = disk.offload, 0, 0
+
+        async def counted(work: Callable[..., Any], /, *given: Any, **named: Any) -> Any:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            try:
+                return await offload(work, *given, **named)
+            finally:
+                running -= 1
+
+        monkeypatch.setattr(disk, "offload", counted)
+        logs = [node.log(number) for number in range(10 * SLICE)]
+        await node.runtime.clock.sleep(4)
+        files = node.machine.storage.files
+        synced = [files[f"{log.folder}/partition.metadata"] for log in logs]
+        assert all(file.synced == len(file.data) for file in synced)
+        assert 0 < most <= OFFLOAD_THREADS // 2
 
     on_a_simulated_node(scenario)
 

@@ -52,6 +52,7 @@ class Anomaly(Enum):
     TORN_TRANSACTION = "torn transaction"
     LOST_COMMITTED_WRITE = "lost committed write"
     FENCED_WRITE = "write of a fenced producer"
+    SHARED_EPOCH = "two producers with one epoch"
     BEYOND_LAST_STABLE = "read beyond the last stable offset"
     HANGING_TRANSACTION = "hanging transaction"
     STUCK_ID = "stuck transactional id"

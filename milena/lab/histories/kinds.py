@@ -16,6 +16,7 @@ from milena.lab.histories.transactions.events import (
     FinalOffset,
     ProducerInit,
     TransactionalSend,
+    TransactionBegin,
     TransactionEnd,
     TransactionOffsets,
 )
@@ -68,6 +69,7 @@ NEEDS: Final[Mapping[Anomaly, tuple[Kinds, ...]]] = {
     Anomaly.TORN_TRANSACTION: ((TransactionEnd,), (FinalCommitted,)),
     Anomaly.LOST_COMMITTED_WRITE: ((TransactionEnd,), (FinalCommitted,)),
     Anomaly.FENCED_WRITE: ((ProducerInit,), (TransactionalSend,)),
+    Anomaly.SHARED_EPOCH: ((ProducerInit,), (TransactionBegin,)),
     Anomaly.BEYOND_LAST_STABLE: ((TransactionEnd,), (CommittedPoll,)),
     Anomaly.HANGING_TRANSACTION: ((FinalCommitted,),),
     Anomaly.STUCK_ID: ((ProducerInit,), (TransactionEnd,)),

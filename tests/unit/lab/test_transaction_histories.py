@@ -124,6 +124,15 @@ CASES: dict[str, tuple[Anomaly, Sequence[Event]]] = {
         Anomaly.FENCED_WRITE,
         [ProducerInit("a", "a, 1", -2, -1), *written(), ProducerInit("a", "a, 2", 1, 2)],
     ),
+    "two producers have the same epoch": (
+        Anomaly.SHARED_EPOCH,
+        [
+            ProducerInit("a", "a, 1", 0, 0.1),
+            TransactionBegin("t", "a, 1", 1, "7, epoch 3"),
+            ProducerInit("b", "b, 1", 0, 0.1),
+            TransactionBegin("u", "b, 1", 2, "7, epoch 3"),
+        ],
+    ),
     "a record was read before its transaction was ended": (
         Anomaly.BEYOND_LAST_STABLE,
         [*written(), poll(ONE, 2.5, "t@0"), log(ONE, "t@0"), log(OTHER, "t@0")],

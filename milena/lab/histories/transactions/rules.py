@@ -6,6 +6,7 @@
   visible.
 - **write of a fenced producer**: a record was sent, or a commit acknowledged, after a newer producer with the same
   transactional id had been initialized.
+- **two producers with one epoch**: two producers have begun transactions with the same producer id and epoch.
 - **read beyond the last stable offset**: read_committed returned a record at or above the first offset of a transaction
   that was still open.
 - **hanging transaction**: in the end, the last stable offset of a partition is below its high watermark, or
@@ -33,7 +34,7 @@ Memory: constant for each transaction, record and poll.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from math import inf
 from typing import Final, TypeAlias
@@ -162,7 +163,11 @@ class TransactionRules:
         inits = [init for inits in self._inits.values() for init in inits]
         shared = {init.producer for init in inits if not init.own_epochs}
         self._exposed = exposed(self._transactions.values(), shared)
-        self._repeated = frozenset(self._repeated_identities())
+        identities = self._shared_identities()
+        self._repeated = frozenset(one for one, names in identities.items() if self._lost_states_repeat(names))
+        for identity, names in identities.items():
+            if identity not in self._repeated:
+                yield "two producers with one epoch", WHERE, f"{' and '.join(names)} had producer id {identity}"
         yield from self._never_sent()
         yield from self._stuck()
         fenced = self._fenced_from()
@@ -179,16 +184,18 @@ class TransactionRules:
         begun = min(one.begun, *(write.begun for write in one.writes)) if one.writes else one.begun
         return begun <= self._states_lost_at or one.identity in self._repeated
 
-    def _repeated_identities(self) -> Iterator[str]:
-        """Yield the identities of two producers of which one was initialized before states were lost."""
-        initialized = {init.producer: init.begun for inits in self._inits.values() for init in inits}
-        producers: dict[str, set[str]] = {}
+    def _shared_identities(self) -> dict[str, list[str]]:
+        """Return the identities that several producers had, with the names of these."""
+        producers: dict[str, dict[str, None]] = {}
         for one in self._transactions.values():
             if one.identity:
-                producers.setdefault(one.identity, set()).add(one.producer)
-        for identity, names in producers.items():
-            if len(names) > 1 and min(initialized.get(name, inf) for name in names) <= self._states_lost_at:
-                yield identity
+                producers.setdefault(one.identity, {})[one.producer] = None
+        return {identity: list(names) for identity, names in producers.items() if len(names) > 1}
+
+    def _lost_states_repeat(self, producers: Iterable[str]) -> bool:
+        """Whether one of the producers was initialized before states were lost."""
+        initialized = {init.producer: init.begun for inits in self._inits.values() for init in inits}
+        return min(initialized.get(name, inf) for name in producers) <= self._states_lost_at
 
     def _offset_of(self, write: TransactionalSend) -> int:
         """The offset at which a record was seen, or acknowledged; -1 if neither."""

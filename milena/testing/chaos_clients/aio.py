@@ -35,6 +35,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import (
     BrokerResponseError,
+    IllegalOperation,
     IllegalStateError,
     KafkaError,
     NoOffsetForPartitionError,
@@ -184,7 +185,7 @@ class AiokafkaProducer:
                         key=None if key is None else key.encode(),
                         value=None if value is None else value.encode(),
                     )
-            except (KafkaError, AssertionError) as error:  # "Unrecognized partition"
+            except (KafkaError, IllegalOperation, AssertionError) as error:  # no transaction, "Unrecognized partition"
                 return Sent(RequestOutcome.FAILED, error=self._text(error))
             self._open.add(sending)
             sending.add_done_callback(self._open.discard)

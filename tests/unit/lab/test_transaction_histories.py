@@ -351,6 +351,13 @@ def test_a_transaction_that_has_timed_out_may_be_aborted_again() -> None:
     assert check([*late, *other, poll(ONE, 8, "u@2"), log(ONE, "u@2")]) == []
 
 
+def test_a_fenced_producer_may_commit_a_transaction_of_which_no_broker_has_accepted_anything() -> None:
+    fenced = [ProducerInit("a", "a, 1", -2, -1), ProducerInit("a", "a, 2", 1, 2)]
+    expired: list[Event] = [begin("t", 0), send("t", ONE, 0, 0.5, UNKNOWN), end("t", 3)]
+    assert check([*expired, *fenced, log(ONE)]) == []
+    assert [*counts(check([*expired, *fenced, log(ONE, "t@0")]))] == [Anomaly.FENCED_WRITE]
+
+
 def test_a_producer_that_was_initialized_at_the_same_time_is_not_known_to_be_fenced() -> None:
     inits = [ProducerInit("a", "a, 1", -3, -1), ProducerInit("a", "a, 2", -2, -1)]
     assert check([*inits, *written(), log(ONE, "t@0"), log(OTHER, "t@0")]) == []

@@ -4,8 +4,8 @@
 - **torn transaction**: a part of a transaction's records is visible in the end, and a part is not.
 - **lost committed write**: the commit was acknowledged, or the record was read, and in the end the record is not
   visible.
-- **write of a fenced producer**: a record was sent, or a commit acknowledged, after a newer producer with the same
-  transactional id had been initialized.
+- **write of a fenced producer**: a record was sent, or a commit of records or offsets acknowledged, after a newer
+  producer with the same transactional id had been initialized.
 - **two producers with one epoch**: two producers have begun transactions with the same producer id and epoch.
 - **read beyond the last stable offset**: read_committed returned a record at or above the first offset of a transaction
   that was still open.
@@ -68,13 +68,14 @@ WHERE: Final = "transactions"
 class Transaction:
     """What is known of one transaction."""
 
-    __slots__ = ("begun", "ends", "identity", "name", "producer", "writes")
+    __slots__ = ("begun", "ends", "has_offsets", "identity", "name", "producer", "writes")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.producer = ""
         self.identity = ""
         self.begun = inf
+        self.has_offsets = False
         self.writes: list[TransactionalSend] = []
         self.ends: list[TransactionEnd] = []
 
@@ -87,6 +88,12 @@ class Transaction:
     def commit(self) -> TransactionEnd | None:
         """The acknowledged commit."""
         return next((end for end in self.ends if end.commit and end.outcome is RequestOutcome.OK), None)
+
+    @property
+    def has_begun_at_brokers(self) -> bool:
+        """Whether a broker has accepted a part of the transaction. Otherwise a client may commit it without a request:
+        kafka-python does so after all records of a transaction have expired."""
+        return self.has_offsets or any(write.outcome is RequestOutcome.OK for write in self.writes)
 
     @property
     def open_until(self) -> float:
@@ -129,7 +136,7 @@ class TransactionRules:
                 self._transaction(event.transaction).writes.append(event)
                 self._sends[event.partition, event.value] = event
             case TransactionOffsets():
-                self._transaction(event.transaction)
+                self._transaction(event.transaction).has_offsets = True
                 self._offsets.setdefault((event.group, event.partition), []).append(event)
             case TransactionEnd():
                 self._transaction(event.transaction).ends.append(event)
@@ -258,7 +265,7 @@ class TransactionRules:
         seen = [write for write in one.writes if self._is_seen(write)]
         missing = [write for write in one.writes if self._is_missing(write)] if one.may_commit else []
         commit = one.commit
-        if commit is not None and commit.begun > fenced:
+        if commit is not None and commit.begun > fenced and (seen or one.has_begun_at_brokers):
             text = f"{one.name} was committed at {commit.begun:.3f}; its producer was fenced at {fenced:.3f}"
             yield FENCED, WHERE, text
         for write in seen:

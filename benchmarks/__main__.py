@@ -32,12 +32,15 @@ RESULTS = Path(__file__).with_name("results")
 def main(arguments: list[str]) -> int:
     parser = ArgumentParser(prog="python -m benchmarks", description=__doc__, formatter_class=RawTextHelpFormatter)
     parser.add_argument("--milena-only", action="store_true", help="leave Kafka and kfake out")
+    parser.add_argument("--ids", type=int, help="transactional ids of the stage transactional-ids")
     parser.add_argument("stages", nargs="*", metavar="STAGE", help="all but compact, where none is named")
     options = parser.parse_args(arguments)
     if unknown := [word for word in options.stages if word not in STAGES]:
         parser.error(f"no stage {unknown[0]}; there are {', '.join(STAGES)}")
     wanted = options.stages or list(STAGES)
     sizes = Sizes(short=bool(os.environ.get("SHORT")))
+    if options.ids is not None:
+        sizes.transactional_ids = options.ids
     peers = forms_here() + ([] if options.milena_only else others_here())
     results: dict[str, dict[str, float]] = {peer.name: {} for peer in peers}
     for stages in groups(wanted, short=sizes.short):

@@ -83,6 +83,52 @@ def test_a_task_that_waits_for_ever_fails_the_simulation() -> None:
         simulate(scenario, seed=1)
 
 
+def test_timers_run_by_their_time_and_cancelled_ones_never() -> None:
+    """Most of them are cancelled, so that the loop removes those together."""
+
+    async def scenario(world: World) -> None:
+        ran: list[float] = []
+        delays = [world.random.uniform(0, 10) for _ in range(300)]
+        timers = [world.loop.call_later(delay, ran.append, delay) for delay in delays]
+        for timer in timers[50:]:
+            timer.cancel()
+        await asyncio.sleep(11)
+        assert ran == sorted(delays[:50])
+
+    simulate(scenario, seed=0)
+
+
+def test_a_callback_cancels_another_one_that_is_due_with_it() -> None:
+    async def scenario(world: World) -> None:
+        ran: list[str] = []
+        timers: list[asyncio.TimerHandle] = []
+        timers.append(world.loop.call_later(1, lambda: timers[1].cancel()))
+        timers.append(world.loop.call_later(1, ran.append, "the second"))
+        await asyncio.sleep(2)
+        assert ran == []
+
+    simulate(scenario, seed=0)
+
+
+def test_timers_of_equal_time_run_in_the_order_of_asyncios_own_loop() -> None:
+    async def order_of(loop: asyncio.AbstractEventLoop) -> list[int]:
+        ran: list[int] = []
+        last, start = loop.create_future(), loop.time()
+        for number in range(100):
+            loop.call_at(start + number % 3 / 1000, ran.append, number)
+        loop.call_at(start + 4 / 1000, last.set_result, None)
+        await last
+        return ran
+
+    async def simulated(world: World) -> list[int]:
+        return await order_of(world.loop)
+
+    async def real() -> list[int]:
+        return await order_of(asyncio.get_running_loop())
+
+    assert simulate(simulated, seed=0) == asyncio.run(real())
+
+
 def test_an_exception_of_a_callback_fails_the_simulation() -> None:
     async def scenario(world: World) -> None:
         clock = world.machine("node").start().clock

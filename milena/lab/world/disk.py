@@ -268,8 +268,11 @@ class SimulatedDisk:
         if posixpath.dirname(new) not in storage.folders or (old not in storage.files and old not in storage.folders):
             raise _missing(old)
         replaced = storage.files.get(new)
-        move(storage.files, old, new)
-        move(storage.folders, old, new)
+        if old in storage.files:
+            storage.files[new] = storage.files.pop(old)
+        else:
+            move(storage.files, old, new)
+            move(storage.folders, old, new)
         storage.journal.renamed(old, new, replaced)
         if sync:
             storage.journal.synced(posixpath.dirname(new))

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from milena.lab.world.life import Life
+from milena.runtime.disk import Bytes
 from milena.runtime.network import HIGH_WATER, ConnectionHandler, FileRange, FrameError, Framer, Part
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ class SimulatedConnection:
 
     def __init__(self, network: SimulatedNetwork, peer: str, framer: Framer, handler: ConnectionHandler) -> None:
         self.network = network
+        self.life = network.life
         self.peer = peer
         self._framer = framer
         self._handler = handler
@@ -40,10 +41,6 @@ class SimulatedConnection:
         self._closing = False
         self._reading = False
         self._reading_soon = False
-
-    @property
-    def life(self) -> Life:
-        return self.network.life
 
     def join(self, other: SimulatedConnection) -> None:
         self._other = other
@@ -119,7 +116,7 @@ class SimulatedConnection:
         """Pass as many bytes to the simulated kernel as fit, in one piece."""
         if not self._open or self.life.paused:
             return
-        pieces = []
+        pieces: list[Bytes] = []
         failure: OSError | None = None
         while self._queue and self._held < WINDOW and failure is None:
             try:
@@ -145,10 +142,11 @@ class SimulatedConnection:
             self._above_high_water = False
             self._handler.writable()
 
-    def _take(self, limit: int) -> bytes:
+    def _take(self, limit: int) -> Bytes:
         """Return the next bytes, at most ``limit``. Raises OSError if a file is too short."""
         part = self._queue[0]
         start = self._sent_of_first
+        data: Bytes
         if isinstance(part, FileRange):
             wanted = min(limit, part.length - start)
             data = part.handle.pread(wanted, part.position + start)
@@ -156,8 +154,8 @@ class SimulatedConnection:
                 raise OSError(errno.EIO, "file is shorter than the range to be sent", part.file.path)
             length = part.length
         else:
-            data = bytes(memoryview(part)[start : start + limit])
             length = len(part)
+            data = part if not start and length <= limit else bytes(memoryview(part)[start : start + limit])
         self._sent_of_first = start + len(data)
         if self._sent_of_first == length:
             self._queue.popleft()
@@ -237,7 +235,7 @@ class SimulatedConnection:
 
     def _taken(self, count: int) -> None:
         self._held -= count
-        if self._open:
+        if self._open and self._queue:
             self._flush()
 
     def _note(self, data: bytes) -> None:

@@ -92,8 +92,9 @@ class DirectoryJournal:
 
     def renamed(self, old: str, new: str, replaced: Inode | None) -> None:
         """Record a rename. It belongs to the folder of the new name, since a rename happens entirely or not at all."""
-        for change in self._changes:
-            change.rebase(old, new)
+        if new in self._folders:
+            for change in self._changes:
+                change.rebase(old, new)
         self._changes.append(DirectoryChange(Kind.RENAMED, posixpath.dirname(new), old, new, replaced))
 
     def removed(self, path: str, inode: Inode | None) -> None:

@@ -162,7 +162,12 @@ def suites(*, short: bool, sample: str) -> list[Suite]:
         Suite(
             "chaos-containers",
             "the same in containers, with safe settings",
-            ((PYTHON, ".ci/containers.py", "run", ENGINE, PYTHON, "-m", "tests.chaos", "--on", "containers", *chaos),),
+            (
+                (
+                    *(PYTHON, ".ci/containers.py", "run", ENGINE, PYTHON, "-m", "tests.chaos", "--on", "containers"),
+                    *(*chaos, *_page("chaos-containers")),
+                ),
+            ),
             needs=("nft", "debootstrap"),
             alone=True,
         ),

@@ -28,10 +28,6 @@ class EndedTransaction:
     def is_applied(self) -> bool:
         return not self._groups
 
-    def has(self, group_id: str) -> bool:
-        """Whether offsets of a group are not applied yet."""
-        return group_id in self._groups
-
     def step(self, transactional: TransactionalOffsets, apply: Apply) -> int:
         """Apply up to ``OFFSETS_PER_STEP`` offsets. Returns how many."""
         left = OFFSETS_PER_STEP

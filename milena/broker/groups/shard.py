@@ -205,6 +205,7 @@ class Shard:
             self._disarm(group.group_id)
             group.answer_all(ErrorCode.NOT_COORDINATOR)
         self.groups.clear()
+        self._ended.clear()
 
     def _delete(self, group: Group) -> None:
         """Remove a group after its tombstone was appended."""
@@ -278,7 +279,7 @@ class Shard:
         """Append a marker, and apply or drop the offsets that its transaction has written, very many in steps. If the
         append is refused, nothing changes. A group without any offset stays until offsets expire the next time, as in
         Kafka. ``done`` is called when the marker is committed and the offsets are applied, or with the error code of
-        the partition."""
+        the partition: NOT_LEADER_OR_FOLLOWER if this leadership ends before."""
         if self.closed:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
@@ -293,12 +294,14 @@ class Shard:
         self._apply_step(ended, done)
 
     def _apply_step(self, ended: EndedTransaction, done: Persisted) -> None:
-        if not self.closed:
-            self._journal.advance(self._log.high_watermark)
-            ended.step(self._transactional, self._apply)
-            if not ended.is_applied:
-                self._clock.call_later(0, lambda: self._apply_step(ended, done))
-                return
+        if self.closed:
+            done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+        self._journal.advance(self._log.high_watermark)
+        ended.step(self._transactional, self._apply)
+        if not ended.is_applied:
+            self._clock.call_later(0, lambda: self._apply_step(ended, done))
+            return
         self._ended.remove(ended)
         self._log.when_committed(self._log.end, done)
 

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from milena.broker.apis import offset_fetch
-from milena.broker.groups import ended_transactions
+from milena.broker.groups import ended_transactions, shard
 from milena.broker.groups.loading import Loader
 from milena.broker.groups.offsets import has_deleted_topic
 from milena.broker.transactions.verification import Operation
@@ -215,7 +215,22 @@ def test_a_coordinator_that_resigns_between_two_steps_answers_the_marker(groups:
     ended = groups.end(commit=True)
     groups.shard.close()
     groups.clock.advance(0)
-    assert len(ended) == 1
+    assert ended == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
+def test_a_resignation_between_two_steps_ends_the_removal_of_a_deleted_topics_offsets(
+    groups: Groups, one_by_one: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard, "OFFSETS_PER_YIELD", 1)
+    groups.commit(9, 0, 1, group="f")
+    groups.sending(5, 0, 1, offset=5)
+    groups.end(commit=True)
+    removal = groups.shard.remove_offsets_where(has_deleted_topic({groups.topic.id: "t"}))
+    next(removal)
+    groups.shard.close()
+    written = len(groups.log.batches)
+    list(removal)
+    assert len(groups.log.batches) == written
 
 
 # -- deletion and expiration

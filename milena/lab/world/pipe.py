@@ -70,9 +70,7 @@ class SimulatedConnection:
                 self._queue.append(part)
                 self._unsent += length
         if was_empty and self._queue:
-            if self.life.paused:
-                self.life.later(self._flush)
-            elif self.network.deferred is None:
+            if self.network.deferred is None:
                 self._flush()
             else:
                 self.network.deferred.append(self)
@@ -113,8 +111,12 @@ class SimulatedConnection:
             self._schedule_arrival()
 
     def _flush(self) -> None:
-        """Pass as many bytes to the simulated kernel as fit, in one piece."""
-        if not self._open or self.life.paused:
+        """Pass as many bytes to the simulated kernel as fit, in one piece. A paused process does it when it continues,
+        unless it was killed meanwhile."""
+        if self.life.paused:
+            self.life.later(self._flush)
+            return
+        if not self._open or not self.life.alive:
             return
         pieces: list[Bytes] = []
         failure: OSError | None = None

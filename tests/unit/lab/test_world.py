@@ -9,11 +9,12 @@ import inspect
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
 from milena.lab.world.loop import Stalled
-from milena.lab.world.world import World, simulate
+from milena.lab.world.world import Machine, World, simulate
 from tests.contract.peers import Peer
 
 
@@ -217,6 +218,33 @@ def test_a_dead_process_has_no_more_effects() -> None:
         return done
 
     assert simulate(scenario, seed=1) == ["unwound"]
+
+
+async def received_around_a_pause(world: World, end_pause: Callable[[Machine], None]) -> tuple[int, int]:
+    """Pause a machine that has more to send than the kernels buffer. Return how many bytes the other one has received
+    at the end of the pause, and after it."""
+    there, here = world.machine("there"), world.machine("here")
+    theirs, ours = there.start(), here.start()
+    receiver, sender = Peer(), Peer()
+    await theirs.network.listen("", 9092, lambda: (receiver.framer, receiver))
+    await ours.network.connect("there", 9092, sender.framer, sender, timeout=1)
+    sender.connection.send([b"%0999d\n" % number for number in range(1000)])
+    here.pause()
+    await theirs.clock.sleep(1)
+    during = receiver.bytes_received
+    end_pause(here)
+    await theirs.clock.sleep(1)
+    return during, receiver.bytes_received
+
+
+def test_a_process_continues_to_send_after_a_pause() -> None:
+    during, after = simulate(lambda world: received_around_a_pause(world, Machine.resume), seed=1)
+    assert during < after == 999 * 1000
+
+
+def test_a_process_that_is_killed_during_a_pause_sends_nothing_more() -> None:
+    during, after = simulate(lambda world: received_around_a_pause(world, Machine.kill), seed=1)
+    assert during == after
 
 
 def test_a_failed_task_ends_its_machines_process() -> None:

@@ -21,7 +21,7 @@ from milena.pipeline.exactly_once import ExactlyOnce, StreamTask, WrittenOnce, c
 from milena.pipeline.loops import LoopThread
 from milena.pipeline.options import SinkOptions
 from milena.pipeline.sending import MOST_WAITING, Sending
-from milena.pipeline.sink_rows import check_columns, records_of
+from milena.pipeline.sink_rows import check_columns, records_of, whole
 from milena.protocol.errors import KafkaError
 from milena.runtime.context import Runtime
 
@@ -66,7 +66,7 @@ class MilenaStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return (
-            write_once(self._options, iterator, StreamTask.current())
+            write_once(self._options, whole(iterator), StreamTask.current())
             if self._options.exactly_once
             else write(self._options, iterator)
         )

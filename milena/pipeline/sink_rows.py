@@ -6,9 +6,14 @@ Columns, as in Spark's Kafka sink: ``value``, and optionally ``key``, ``topic`` 
 
 from __future__ import annotations
 
+import os
+import socket
+import stat
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, TypeVar
 
 from pyspark.sql.types import StructType
 
@@ -19,6 +24,9 @@ from milena.protocol.records.record_cursor import Header
 if TYPE_CHECKING:
     import pyarrow as pa
 
+T = TypeVar("T")
+MOST_DESCRIPTORS: Final = 1024
+"""Spark's worker opens its connection when it starts, so its descriptors are low."""
 BYTES: Final = frozenset({"binary", "string"})
 KINDS: Final[Mapping[str, frozenset[str]]] = {
     "key": BYTES,
@@ -119,3 +127,40 @@ _MADE: Final[Mapping[str, Callable[[Any], object]]] = {
     "value": _bytes,
     "headers": _headers,
 }
+
+
+def whole(rows: Iterator[T]) -> Iterator[T]:
+    """Yield all rows of a task in a worker of Spark. Raises PipelineError at their end if the connection to Spark has
+    ended.
+
+    The rows come as an Arrow stream. If the JVM is killed between two record batches, pyarrow takes the end of the
+    connection for the end of the stream, so that a part of the rows looks like all of them. The connection then stays
+    at its end.
+    """
+    connections = worker_connections()
+    yield from rows
+    if any(map(_has_ended, connections)):
+        raise PipelineError("Spark has ended, or has cancelled this task, before it sent all rows of the task")
+
+
+def worker_connections() -> list[int]:
+    """Return descriptors of the sockets that this process has open more than once, one for each: Spark's worker reads
+    and writes its connection through copies of one descriptor (``pyspark.daemon``)."""
+    found = defaultdict(list)
+    for descriptor in range(MOST_DESCRIPTORS):
+        with suppress(OSError):
+            status = os.fstat(descriptor)
+            if stat.S_ISSOCK(status.st_mode):
+                found[status.st_dev, status.st_ino].append(descriptor)
+    return [descriptors[0] for descriptors in found.values() if len(descriptors) > 1]
+
+
+def _has_ended(descriptor: int) -> bool:
+    """Return whether the peer of a socket has closed it and all of its bytes are read."""
+    with socket.socket(fileno=os.dup(descriptor)) as connection:
+        try:
+            return not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:  # reset by the peer; not connected
+            return True

@@ -38,6 +38,8 @@ LOG_DIRS: Final = (f"{DATA}/log-1", f"{DATA}/log-2")
 LIMIT: Final = 120.0
 """Seconds that any step may take."""
 STEP: Final = 0.05
+PAUSES: Final = 4
+"""Attempts to pause a container before the engine's error counts."""
 PAUSED: Final = "is paused"
 """Part of the engine's error for a command in a paused container."""
 SERVICES: Final = {CONTROLLER: "controller", **{number: f"broker-{number}" for number in BROKERS}}
@@ -142,7 +144,7 @@ class ContainersPlace:
         await _in_thread(self._start, node)
 
     async def pause(self, node: int) -> None:
-        await _in_thread(docker, "pause", self._containers[node].id)
+        await _in_thread(self._pause, node)
 
     async def resume(self, node: int) -> None:
         await _in_thread(self._resume, node)
@@ -232,6 +234,14 @@ class ContainersPlace:
                 return bool(answer.status == 200)
         except (OSError, URLError):
             return False
+
+    def _pause(self, node: int) -> None:
+        """Repeated, because the engine cannot freeze a container while a command begins in it ("unable to freeze")."""
+        for _ in range(PAUSES):
+            docker("pause", self._containers[node].id, check=False)
+            if self._status(node) == "paused":
+                return
+        docker("pause", self._containers[node].id)
 
     def _resume(self, node: int) -> None:
         if self._status(node) == "paused":

@@ -164,6 +164,8 @@ class Purgatory:
         try:
             if not ticket.operation.ready(key):
                 return False
+            if ticket not in self._tickets:  # what ``ready`` has read failed, and that has completed the operation
+                return True
             self.leave(ticket)
             ticket.operation.complete()
         except Exception as error:

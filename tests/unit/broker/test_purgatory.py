@@ -326,3 +326,18 @@ def test_no_key_is_watched_without_waiting_operations(purgatory: Purgatory) -> N
     purgatory._tickets.clear()
     with pytest.raises(BrokenInvariant, match="1 keys are watched"):
         purgatory.close()
+
+
+def test_an_operation_that_its_own_check_has_completed_is_not_completed_again(purgatory: Purgatory) -> None:
+    """A read of ``ready`` can fail and take the partition offline, which completes the operation."""
+
+    class Failing(Operation):
+        def ready(self, key: Hashable) -> bool:
+            if key != "offline":
+                purgatory.changed("offline")
+            return True
+
+    operation = Failing()
+    purgatory.wait(operation, ["key", "offline"], 1)
+    purgatory.changed("key")
+    assert operation.ended == ["complete"]

@@ -112,7 +112,7 @@ class SimulatedConnection:
 
     def _flush(self) -> None:
         """Pass as many bytes to the simulated kernel as fit, in one piece. A paused process does it when it continues,
-        unless it was killed meanwhile."""
+        unless it was killed during the pause."""
         if self.life.paused:
             self.life.later(self._flush)
             return
